@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+# `make demo` and `make test` do all the set-up they need: system packages, .venv, torch, the build. Stamps keep a
+# second run from doing it again. PYTHON names the interpreter that .venv is made from, JOBS the compile jobs.
+PYTHON ?= python3
+JOBS ?= 2
+FUZZ_SECONDS ?= 20
+TORCH := torch==2.13.0
+
+VENV := .venv
+PY := $(VENV)/bin/python
+CXX_FILES = $(shell find include src tests examples benchmarks -name '*.[ch]pp' 2>/dev/null)
+PYTHON_FILES := python tests benchmarks examples tools
+say = @printf '== %s\n'
+
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+.PHONY: build demo test bench lint format cpp-test fuzz-test python-test consumer-test wheel-test clean help
+.DEFAULT_GOAL := build
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+# --- set-up -----------------------------------------------------------------------------------------------------------
+.stamps/system-%: tools/system_packages.sh
+	$(say) "system packages ($*)"
+	@PYTHON=$(PYTHON) tools/system_packages.sh $*
+	@mkdir -p .stamps && touch $@
+
+# These stamps lie in what they vouch for, and vanish with it.
+$(VENV)/.made: | .stamps/system-build
+	$(say) "virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.made
+	$(say) "$(TORCH)"
+	@$(PY) -m pip install --disable-pip-version-check "$(TORCH)"
+	@touch $@
+
+# The path file makes `import sheaf` work on the sources; the library is then looked up in build/.
+$(VENV)/.ready: requirements-dev.txt $(VENV)/.torch
+	$(say) "development tools"
+	@$(PY) -m pip install --disable-pip-version-check -r requirements-dev.txt
+	@echo "$(CURDIR)/python" > "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sheaf-sources.pth"
+	@touch $@
+
+CONFIGURE = @cmake --preset release -DPython_EXECUTABLE=$(CURDIR)/$(PY)
+
+build/.configured: $(VENV)/.ready CMakePresets.json
+	$(say) "configure"
+	$(CONFIGURE) -DSHEAF_TESTS=OFF
+	@touch $@
+
+build/.configured-tests: build/.configured | .stamps/system-test
+	$(say) "configure the tests"
+	$(CONFIGURE) -DSHEAF_TESTS=ON
+	@touch $@
+
+# --- what one does with it --------------------------------------------------------------------------------------------
+build: build/.configured ## the library; then `.venv/bin/python -c "import sheaf"` works
+	$(say) "build the library"
+	@cmake --build build --target sheaf
+
+demo: build ## the main job: four processes train on ragged batches
+	$(say) "demo"
+	@$(PY) examples/contrastive.py
+
+bench: build ## Sheaf beside the padded way and others; writes docs/benchmarks.md
+	$(say) "benchmarks"
+	@$(PY) -m benchmarks
+
+test: cpp-test fuzz-test python-test consumer-test wheel-test ## every test
+	$(say) "all tests passed"
+
+cpp-test: build build/.configured-tests ## C++ tests
+	$(say) "build the C++ tests"
+	@cmake --build build
+	$(say) "C++ tests"
+	@ctest --test-dir build --output-on-failure --no-tests=error
+
+fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header decoder, FUZZ_SECONDS long
+	$(say) "fuzz the header decoder, $(FUZZ_SECONDS) s"
+	@cmake --preset fuzz > /dev/null
+	@cmake --build --preset fuzz
+	@mkdir -p build-fuzz/corpus
+	@cd build-fuzz && ./tests/fuzz_header -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=1 corpus 2>&1 \
+	  | tee fuzz.log | grep -E 'DONE|ERROR|SUMMARY|number_of_executed_units|runtime error'; \
+	  grep -q '^Done' fuzz.log
+
+python-test: build ## Python tests
+	$(say) "Python tests"
+	@timeout 1200 $(PY) -m pytest
+
+consumer-test: build ## a program against the installed package, and one with Sheaf as a sub-directory
+	$(say) "consumers of the CMake package"
+	@tests/consumer/run.sh $(CURDIR)/$(PY)
+
+wheel-test: build ## the wheel, in an environment of its own, and on another torch
+	$(say) "wheel"
+	@$(PY) tools/wheel_test.py
+
+lint: $(VENV)/.ready ## formats, lints, types, and paths named in documents
+	$(say) "clang-format"
+	@$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+	$(say) "ruff"
+	@$(VENV)/bin/ruff check $(wildcard $(PYTHON_FILES))
+	@$(VENV)/bin/ruff format --check $(wildcard $(PYTHON_FILES))
+	$(say) "mypy --strict"
+	@$(VENV)/bin/mypy
+	$(say) "paths in documents"
+	@$(PY) tools/check_doc_paths.py
+
+format: $(VENV)/.ready ## put C++ and Python into form
+	@$(VENV)/bin/clang-format -i $(CXX_FILES)
+	@$(VENV)/bin/ruff check --fix $(wildcard $(PYTHON_FILES))
+	@$(VENV)/bin/ruff format $(wildcard $(PYTHON_FILES))
+
+clean: ## all builds; .venv stays
+	@rm -rf build build-* dist

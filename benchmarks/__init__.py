@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Side-by-side timing of Sheaf and what people use in its place: `python -m benchmarks`."""

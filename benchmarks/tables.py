@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""Results as tables: built once as rows of text, shown by rich or written as Markdown into the documents."""
+
+from dataclasses import dataclass
+
+import rich.table
+from rich.console import Console
+
+from benchmarks.cases import COLLECTIVES
+from benchmarks.engine import Result, Timing
+from benchmarks.must_show import Promise, size_text, speedup
+
+TITLES = {
+    "all_gather": "Forward: `sheaf.all_gather(x)`, sizes learned",
+    "reduce_scatter": "`sum` backward of `sheaf.all_gather`",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def print(self, console: Console) -> None:
+        shown = rich.table.Table(title=self.title.replace("`", ""), title_justify="left")
+        for index, column in enumerate(self.columns):
+            shown.add_column(column, justify="left" if index == 0 else "right")
+        for row in self.rows:
+            shown.add_row(*row)
+        console.print(shown)
+
+    def markdown(self) -> str:
+        rule = ["---"] + ["---:"] * (len(self.columns) - 1)
+        lines = [f"| {' | '.join(cells)} |" for cells in (self.columns, rule, *self.rows)]
+        return "\n".join([f"**{self.title}**", "", *lines])
+
+
+def tables_of(results: list[Result], promised: list[Promise]) -> list[Table]:
+    """All tables that these results fill, in reading order."""
+    timed = [timing_table(name, [each for each in results if each.case.collective == name]) for name in COLLECTIVES]
+    found = [*timed, memory_table(results), promise_table(promised)]
+    return [table for table in found if table.rows]
+
+
+def timing_table(collective: str, results: list[Result]) -> Table:
+    timed = [each for each in results if each.timings]
+    others = list(dict.fromkeys(name for each in timed for name in each.timings if name != "sheaf"))
+    columns = ["W", "N", "skew", "rounds", "sheaf ms", "p99", "GB/s", *others, "correct"]
+    return Table(TITLES[collective], columns, [timing_row(each, others) for each in timed])
+
+
+def timing_row(result: Result, others: list[str]) -> list[str]:
+    case, sheaf = result.case, result.timings.get("sheaf")
+    own = [f"{sheaf.median_ms:.3g}", f"{sheaf.p99_ms:.3g}", f"{bandwidth(result, sheaf):.2f}"] if sheaf else ["-"] * 3
+    compared = [compared_text(result, name) for name in others]
+    wrong = {name: timing.wrong for name, timing in result.timings.items() if timing.wrong}
+    verdict = "; ".join(f"{name}: {count} WRONG" for name, count in wrong.items()) or "all"
+    return [str(case.world), size_text(case.nbytes), case.skew, str(result.rounds), *own, *compared, verdict]
+
+
+def compared_text(result: Result, name: str) -> str:
+    """The ratio to Sheaf; without Sheaf in the run, the plain time."""
+    if name not in result.timings:
+        return "-"
+    if "sheaf" not in result.timings:
+        return f"{result.timings[name].median_ms:.3g} ms"
+    return f"{speedup(result, name):.2f}x"
+
+
+def bandwidth(result: Result, timing: Timing) -> float:
+    """GB/s of the bytes that must cross between ranks: (W - 1) / W of N on the average rank, whatever the skew."""
+    case = result.case
+    return (case.world - 1) / case.world * case.nbytes / (timing.median_ms * 1e6)
+
+
+def memory_table(results: list[Result]) -> Table:
+    held = [each for each in results if each.peaks]
+    names = list(dict.fromkeys(name for each in held for name in each.peaks))
+    rows = [
+        [str(case.world), size_text(case.nbytes), case.skew]
+        + [f"{each.peaks[name].nbytes / case.nbytes:.2f} N" for name in names]
+        for each in held
+        for case in [each.case]
+    ]
+    return Table("Forward: peak memory above the input, rank with most", ["W", "N", "skew", *names], rows)
+
+
+def promise_table(promised: list[Promise]) -> Table:
+    rows = [
+        [each.claim, each.wanted, each.measured, "met" if each.met else "NOT MET"] for each in promised if each.measured
+    ]
+    return Table("Promised on Gloo, W = 4", ["what", "wanted", "measured (worst)", "verdict"], rows)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Programs that show Sheaf at work."""

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Tensors that differ in size along one dim, from every rank, in one tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <sheaf/export.hpp>
+#include <sheaf/gradient.hpp>
+#include <sheaf/group.hpp>
+#include <vector>
+
+namespace sheaf {
+
+struct all_gather_options {
+  std::int64_t dim = 0;
+  std::optional<at::Tensor> sizes = std::nullopt;  // every rank's rows, where they are known: then nothing is exchanged
+  gradient grad = gradient::sum;
+  sheaf::group group = {};
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
+};
+
+struct gathered {
+  at::Tensor tensor;
+  at::Tensor sizes;  // int64, CPU, one entry a rank
+};
+
+// The blocks of all ranks in rank order along `dim`, contiguous, differentiable to any order. All ranks must agree on
+// dtype, device type, number of dims, `dim`, the sizes of all other dims and `grad`.
+SHEAF_API gathered all_gather(const at::Tensor& x, const all_gather_options& options = {});
+
+struct gather_sizes_options {
+  std::int64_t dim = 0;
+  sheaf::group group = {};
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+};
+
+// Every rank's size along `dim`: int64, CPU, one entry a rank.
+SHEAF_API at::Tensor gather_sizes(const at::Tensor& x, const gather_sizes_options& options = {});
+
+// The gathered tensor as views, one a rank.
+SHEAF_API std::vector<at::Tensor> split(const at::Tensor& gathered, const at::Tensor& sizes, std::int64_t dim = 0);
+
+// Where the own rows begin in the gathered tensor.
+SHEAF_API std::int64_t offset(const at::Tensor& sizes, const group& of = {});
+
+}  // namespace sheaf

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// Differentiable ragged collectives: everything but the torch module, which has a header of its own (sheaf/nn.hpp)
+// because it costs seconds to compile.
+#pragma once
+
+#include <sheaf/all_gather.hpp>
+#include <sheaf/compat.hpp>
+#include <sheaf/error.hpp>
+#include <sheaf/gradient.hpp>
+#include <sheaf/group.hpp>
+#include <sheaf/layout.hpp>
+#include <sheaf/reduce_scatter.hpp>

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+"""Differentiable ragged collectives: tensors of different sizes from every rank, in one tensor.
+
+The work is done in C++; this package names it. `python -m sheaf` says what was built and what carries it here.
+"""
+
+from sheaf import _library
+
+LIBRARY = _library.load()
+__version__ = LIBRARY.version
+
+from sheaf import _effects, _fake, _interrupt, compat, nn  # noqa: E402
+from sheaf._group import Engine, Group, engine  # noqa: E402
+from sheaf.all_gather import Gathered, all_gather, gather_sizes, offset, split  # noqa: E402
+from sheaf.reduce_scatter import reduce_scatter  # noqa: E402
+
+_fake.register()
+_effects.register()
+_interrupt.install()
+
+__all__ = [
+    "Engine",
+    "Gathered",
+    "Group",
+    "all_gather",
+    "compat",
+    "engine",
+    "gather_sizes",
+    "nn",
+    "offset",
+    "reduce_scatter",
+    "split",
+]

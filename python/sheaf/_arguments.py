@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""What the ops cannot see for themselves: tensor subclasses, lists of sizes, and timeouts of several types."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NoReturn, TypeAlias
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from sheaf._group import Ranks
+
+Sizes: TypeAlias = torch.Tensor | Sequence[int]
+Timeout: TypeAlias = float | timedelta | None
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor)
+
+
+def refuse(op: str, why: str, where: Ranks, *, sized: bool) -> NoReturn:
+    """Raises ValueError here and, where the other ranks listen, there."""
+    if where.world > 1:
+        torch.ops.sheaf.refuse(op, why, where.name, sized)
+    raise ValueError(f"{op}: {why}")
+
+
+def check_tensor(op: str, x: object, where: Ranks, *, sized: bool) -> None:
+    """A subclass would take the call for itself before the op sees it."""
+    if torch.compiler.is_compiling():
+        return
+    if not isinstance(x, torch.Tensor):
+        refuse(op, f"a tensor is needed, got {type(x).__name__}", where, sized=sized)
+    if type(x) not in _PLAIN:
+        advice = "its to_local()" if hasattr(x, "to_local") else "a plain torch.Tensor"
+        refuse(op, f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}", where, sized=sized)
+    if x.is_meta and not sized and type(x) is not FakeTensor:
+        why = "meta tensors hold no data: with sizes unknown there is nothing to gather"
+        refuse(op, why, where, sized=sized)
+
+
+def rows(op: str, sizes: Sizes, where: Ranks) -> tuple[torch.Tensor, int]:
+    """Sizes as the ops take them, a CPU tensor, and their sum. What is wrong in them is the op's to refuse."""
+    if isinstance(sizes, torch.Tensor):
+        if sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool:
+            refuse(op, f"sizes must be integers, got {sizes.dtype}", where, sized=True)
+        given = sizes.detach().to("cpu", torch.int64)
+        return given, given.sum().item()  # type: ignore[return-value]
+    if not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
+        refuse(op, f"sizes must be integers, got {list(sizes)}", where, sized=True)
+    return torch.tensor(sizes, dtype=torch.int64), sum(sizes)
+
+
+def seconds(timeout: Timeout) -> float | None:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

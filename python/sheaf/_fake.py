@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""The ops' shapes without their data, for compilers. None of them needs a process group."""
+
+import torch
+from torch.library import get_ctx, register_fake
+
+
+def _with_rows(x: torch.Tensor, dim: int, rows: int | torch.SymInt) -> torch.Tensor:
+    shape = list(x.shape)
+    shape[dim] = rows
+    return x.new_empty(shape)
+
+
+def _sizes(world: int) -> torch.Tensor:
+    return torch.empty(world, dtype=torch.int64, device="cpu")
+
+
+def _all_gather(
+    x: torch.Tensor, dim: int, world: int, grad: str, group: str, *, timeout: float | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _with_rows(x, dim, get_ctx().new_dynamic_size()), _sizes(world)
+
+
+def _all_gather_sized(
+    x: torch.Tensor,
+    sizes: torch.Tensor,
+    total: int,
+    dim: int,
+    world: int,
+    mode: str,
+    group: str,
+    *,
+    grad: str | None = None,
+    timeout: float | None = None,
+    origin: int = 0,
+) -> torch.Tensor:
+    return _with_rows(x, dim, total)
+
+
+def _reduce_scatter_sized(
+    y: torch.Tensor,
+    sizes: torch.Tensor,
+    own: int,
+    dim: int,
+    world: int,
+    mode: str,
+    group: str,
+    *,
+    timeout: float | None = None,
+    origin: int = 0,
+) -> torch.Tensor:
+    return _with_rows(y, dim, own)
+
+
+def _gather_sizes(
+    x: torch.Tensor, dim: int, world: int, group: str, *, timeout: float | None = None
+) -> torch.Tensor:
+    return _sizes(world)
+
+
+def _alone(x: torch.Tensor, sizes: torch.Tensor | None, dim: int, op: str, mode: str) -> torch.Tensor:
+    return _sizes(1)
+
+
+def register() -> None:
+    register_fake("sheaf::all_gather", _all_gather)
+    register_fake("sheaf::all_gather_sized", _all_gather_sized)
+    register_fake("sheaf::reduce_scatter_sized", _reduce_scatter_sized)
+    register_fake("sheaf::gather_sizes", _gather_sizes)
+    register_fake("sheaf::alone", _alone)

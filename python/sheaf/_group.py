@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""From what a user calls a group to the name, rank and size that the ops take."""
+
+from typing import NamedTuple, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+Group: TypeAlias = dist.ProcessGroup | str | DeviceMesh | tuple[DeviceMesh, int | str] | None
+"""A process group, its name, a 1-D mesh, one dim of a mesh, or None for the default group."""
+
+
+class Ranks(NamedTuple):
+    """A group as the ops know it. The name "" is this process alone."""
+
+    name: str
+    rank: int
+    world: int
+
+
+class Engine(NamedTuple):
+    """What carries a tensor of a group, and why, by the tensor's device."""
+
+    cpu: str
+    cuda: str
+
+
+def ranks(group: Group) -> Ranks:
+    """Asked at every call: nothing is cached about being distributed."""
+    if not dist.is_available() or not dist.is_initialized():
+        if group is not None:
+            raise ValueError("a group was given, but torch.distributed is not initialized: call init_process_group")
+        return Ranks("", 0, 1)
+    found = process_group(group)
+    rank = dist.get_rank(found)
+    if rank < 0:
+        raise ValueError("this process is not a rank of the group: call only where it is")
+    return Ranks(found.group_name, rank, dist.get_world_size(found))
+
+
+def process_group(group: Group) -> dist.ProcessGroup:
+    if group is None:
+        world = dist.group.WORLD
+        assert world is not None
+        return world
+    if isinstance(group, str):
+        return dist.distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            raise ValueError(f"a mesh of {group.ndim} dims is no group: pass (mesh, dim)")
+        return group.get_group()
+    if isinstance(group, tuple):
+        mesh, dim = group
+        return mesh.get_group(dim)
+    if not isinstance(group, dist.ProcessGroup):
+        raise ValueError("this process is not a rank of the group: call only where it is")
+    return group
+
+
+def engine(group: Group = None) -> Engine:
+    """What carries a CPU and a CUDA tensor of this group, and why. Never communicates.
+
+    >>> sheaf.engine().cpu
+    "c10d over gloo (point-to-point messages of the group's backend)"
+    """
+    return Engine(*torch.ops.sheaf.engine(ranks(group).name))

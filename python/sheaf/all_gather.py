@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""all_gather, and what goes with a gathered tensor: gather_sizes, split, offset."""
+
+from typing import Literal, NamedTuple
+
+import torch
+
+from sheaf._arguments import Sizes, Timeout, check_tensor, rows, seconds
+from sheaf._group import Group, ranks
+
+Gradient = Literal["sum", "mean", "own"]
+
+
+class Gathered(NamedTuple):
+    """A gathered tensor and every rank's rows in it."""
+
+    tensor: torch.Tensor
+    sizes: torch.Tensor
+    """int64 on the CPU, one entry a rank."""
+
+
+def all_gather(
+    x: torch.Tensor,
+    dim: int = 0,
+    *,
+    sizes: Sizes | None = None,
+    grad: Gradient = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+) -> Gathered:
+    """Gathers the ranks' tensors, which may differ in size along `dim`, into one, in rank order.
+
+    Shapes: rank r passes `(..., n_r, ...)`, every rank receives `(..., n_0 + n_1 + ..., ...)`, contiguous. A rank may
+    have no rows.
+
+    All ranks must agree on dtype, device type, number of dims, `dim`, the sizes of all other dims, `grad`, and on
+    whether `sizes` is given; where they do not, every rank raises the same ValueError.
+
+    Args:
+        x: the own block: any dtype, any layout, at least 1-d and at most 8-d.
+        dim: where blocks differ in size and are joined; may be negative.
+        sizes: every rank's size along `dim`, where it is known (a tensor on any device, a list or a tuple): then
+            nothing is exchanged but the data.
+        grad: what the gradient of the own block is, for losses L_q on every rank q: "sum", the own rows of the sum over
+            q of dL_q/dy; "mean", that divided by the number of ranks; "own", the own rows of dL_r/dy, without
+            communication.
+        group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
+        timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
+
+    Returns:
+        `Gathered(tensor, sizes)`. Alone (no group, or a group of one) the tensor may be `x` itself.
+
+    Example, where rank 0 holds 2 rows and rank 1 holds 3:
+        >>> x = torch.full((2 + rank, 4), float(rank))
+        >>> y, sizes = sheaf.all_gather(x)
+        >>> y.shape, sizes.tolist()
+        (torch.Size([5, 4]), [2, 3])
+    """
+    where = ranks(group)
+    check_tensor("all_gather", x, where, sized=sizes is not None)
+    given = None if sizes is None else rows("all_gather", sizes, where)
+    if where.world == 1:
+        own = torch.ops.sheaf.alone(x, given and given[0], dim, "all_gather", grad)
+        return Gathered(x.contiguous(), own)
+    limit = seconds(timeout)
+    if given is None:
+        if not torch.compiler.is_compiling():
+            return Gathered(*torch.ops.sheaf.all_gather(x, dim, where.world, grad, where.name, timeout=limit))
+        # A compiler must see sizes of fixed shape before the data whose shape depends on them.
+        learned = torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=limit)
+        given = learned, learned.sum().item()
+    gathered = torch.ops.sheaf.all_gather_sized(
+        x, *given, dim, where.world, "sum", where.name, grad=grad, timeout=limit
+    )
+    return Gathered(gathered, given[0])
+
+
+def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout: Timeout = None) -> torch.Tensor:
+    """Every rank's size along `dim`: an int64 CPU tensor of shape `(ranks,)`.
+
+    All ranks must agree on dtype, device type, number of dims, `dim` and the sizes of all other dims.
+
+    Example, where rank 0 holds 2 rows and rank 1 holds 3:
+        >>> sheaf.gather_sizes(x)
+        tensor([2, 3])
+    """
+    where = ranks(group)
+    check_tensor("gather_sizes", x, where, sized=False)
+    if where.world == 1:
+        return torch.ops.sheaf.alone(x, None, dim, "gather_sizes", "sum")
+    return torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=seconds(timeout))
+
+
+def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """The gathered tensor as views, one a rank. Local.
+
+    Example:
+        >>> [block.shape[0] for block in sheaf.split(y, sizes)]
+        [2, 3]
+    """
+    given = sizes.tolist() if isinstance(sizes, torch.Tensor) else list(sizes)
+    if sum(given) != gathered.shape[dim]:
+        raise ValueError(f"split: sizes {given} add up to {sum(given)}, but the tensor has {gathered.shape[dim]} rows")
+    return torch.split(gathered, given, dim)
+
+
+def offset(sizes: Sizes, group: Group = None) -> int:
+    """Where the own rows begin in the gathered tensor. Local.
+
+    Example, the labels of a contrastive loss over the gathered keys:
+        >>> labels = torch.arange(x.shape[0]) + sheaf.offset(sizes)
+    """
+    where = ranks(group)
+    if len(sizes) != where.world:
+        raise ValueError(f"offset: sizes must have {where.world} entries, one a rank, got {len(sizes)}")
+    return int(sum(int(size) for size in sizes[: where.rank]))

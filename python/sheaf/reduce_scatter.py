@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""reduce_scatter, the adjoint of all_gather."""
+
+from typing import Literal
+
+import torch
+
+from sheaf._arguments import Sizes, Timeout, check_tensor, rows, seconds
+from sheaf._group import Group, ranks
+
+
+def reduce_scatter(
+    y: torch.Tensor,
+    sizes: Sizes,
+    dim: int = 0,
+    *,
+    op: Literal["sum", "mean"] = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+) -> torch.Tensor:
+    """Sums the ranks' tensors of one shape; each rank keeps its own rows of the sum.
+
+    Shapes: every rank passes `(..., n_0 + n_1 + ..., ...)`, rank r receives `(..., n_r, ...)`, contiguous. Sums run in
+    rank order (float16, bfloat16 and float8 in float32), so they have the same bits in every run; integers wrap.
+
+    All ranks must agree on shape, dtype, device type, `dim`, `sizes` and `op`. A disagreement ends at the deadline
+    with an error that says who is in which call; with SHEAF_CHECK=1 it is a ValueError at once.
+
+    Args:
+        y: the tensor to sum: any dtype but bool; for the mean, no integers either.
+        sizes: how many rows each rank receives: a tensor on any device, a list or a tuple.
+        dim: where the rows lie; may be negative.
+        op: "sum", or "mean", which is the sum divided by the number of ranks. The gradient is all_gather, divided
+            likewise.
+        group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
+        timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
+
+    Example, where rank 0 receives 2 rows and rank 1 receives 3:
+        >>> sheaf.reduce_scatter(torch.ones(5, 4), [2, 3])[0, 0]
+        tensor(2.)
+    """
+    where = ranks(group)
+    check_tensor("reduce_scatter", y, where, sized=True)
+    given, total = rows("reduce_scatter", sizes, where)
+    if where.world == 1:
+        torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op)
+        return y.contiguous()
+    # A row of sizes that is too short is the op's to refuse.
+    own = sizes[where.rank] if where.rank < len(sizes) else 0
+    own = own.item() if isinstance(own, torch.Tensor) else own
+    return torch.ops.sheaf.reduce_scatter_sized(
+        y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
+    )

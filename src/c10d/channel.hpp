@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Tagged messages over a c10d backend (Gloo, MPI, or any other that sends and receives CPU tensors by tag). Never the
+// group's collectives, so that other users of the group cannot clash with Sheaf.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "p2p/channel.hpp"
+
+namespace sheaf::c10d_engine {
+
+class channel final : public p2p::channel {
+ public:
+  // Holds the group and its backend weakly: a destroyed group is not kept open by Sheaf.
+  explicit channel(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+
+  int rank() const override { return rank_; }
+  int world() const override { return world_; }
+  std::chrono::milliseconds timeout() const override { return timeout_; }
+
+  std::unique_ptr<p2p::transfer> send(int peer, std::uint32_t tag, memory bytes) override;
+  std::unique_ptr<p2p::transfer> receive(int peer, std::uint32_t tag, memory bytes) override;
+  void keep(std::unique_ptr<p2p::transfer> abandoned) override;
+
+  // Notes lie in the group's store.
+  void publish(const std::string& note) noexcept override;
+  std::optional<std::string> published(int rank) noexcept override;
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> backend() const;
+
+  const c10::weak_intrusive_ptr<c10d::ProcessGroup> group_;
+  const c10::weak_intrusive_ptr<c10d::Backend> backend_;
+  const int rank_;
+  const int world_;
+  const bool is_gloo_;
+  const std::chrono::milliseconds timeout_;
+};
+
+}  // namespace sheaf::c10d_engine

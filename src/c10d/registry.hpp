@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// The engine of a c10d group, made at its first call and kept while the group lives. No c10d header is needed here.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/engine.hpp"
+
+namespace sheaf::c10d_engine {
+
+struct group_info {
+  int rank;
+  int world;
+  std::string cpu_backend;   // empty: the group has none for CPU tensors
+  std::string cuda_backend;  // likewise
+};
+
+// Both throw value_error when no group has that name; find() also when the group has no backend for CPU tensors.
+std::shared_ptr<engine> find(const std::string& group);
+group_info inspect(const std::string& group);
+bool exists(const std::string& group);
+
+}  // namespace sheaf::c10d_engine

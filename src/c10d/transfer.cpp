@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "c10d/transfer.hpp"
+
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <sheaf/error.hpp>
+#include <thread>
+
+#include "c10d/watchdog.hpp"
+#include "core/interrupt.hpp"
+
+namespace sheaf::c10d_engine {
+namespace {
+
+using clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// Backends other than Gloo say truly whether a work is done.
+bool poll(c10d::Work& work, clock::time_point until) {
+  for (auto pause = 20us; !work.isCompleted(); pause = std::min<std::chrono::microseconds>(2 * pause, 1ms)) {
+    if (clock::now() >= until) return false;
+    std::this_thread::sleep_for(pause);
+  }
+  return work.wait();
+}
+
+class orphanage {
+ public:
+  void add(std::unique_ptr<transfer> abandoned) {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(abandoned));
+    if (running_) return;
+    running_ = true;
+    std::thread([this] { run(); }).detach();
+  }
+
+ private:
+  static bool is_over(transfer& message) {
+    try {
+      return message.is_orphan() || message.wait(clock::now() + wait_slice);
+    } catch (const std::exception&) {
+      return true;  // its call has already failed and said so
+    }
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!waiting_.empty()) {
+      auto message = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      const bool over = is_over(*message);
+      if (over) message.reset();
+      lock.lock();
+      if (!over) waiting_.push_back(std::move(message));
+    }
+    running_ = false;
+  }
+
+  std::mutex mutex_;
+  std::list<std::unique_ptr<transfer>> waiting_;
+  bool running_ = false;
+};
+
+}  // namespace
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+bool transfer::wait(clock::time_point until) {
+  try {
+    if (!(is_gloo_ ? wait_in_slices(*work_, until) : poll(*work_, until))) return false;
+  } catch (const std::exception& error) {
+    throw rank_error(first_line(error));
+  }
+  bytes_ = {};
+  return true;
+}
+
+void adopt(std::unique_ptr<transfer> abandoned) {
+  // Never destroyed: its thread may outlive main.
+  static auto* home = new orphanage;
+  home->add(std::move(abandoned));
+}
+
+}  // namespace sheaf::c10d_engine

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// Gloo waits cannot be cut into slices: a wait that times out closes the connection for good. But a wait can be
+// aborted from another thread and taken up again. This is that thread, one a process.
+#pragma once
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace sheaf::c10d_engine {
+
+// Waits for `work` until it is done (true) or about `until` (false). Throws what the work throws.
+bool wait_in_slices(c10d::Work& work, std::chrono::steady_clock::time_point until);
+
+}  // namespace sheaf::c10d_engine

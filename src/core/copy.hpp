@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// A block between its contiguous form (what travels) and its place in the gathered tensor.
+#pragma once
+
+#include <cstddef>
+#include <sheaf/layout.hpp>
+
+namespace sheaf {
+
+// Bytes [first, first + count) of block `rank`, read from the gathered tensor `whole` into `packed`.
+void pack(const layout& at, int rank, const std::byte* whole, std::int64_t first, std::int64_t count,
+          std::byte* packed);
+// The whole block `rank`, from `packed` to its place in `whole`.
+void place(const layout& at, int rank, const std::byte* packed, std::byte* whole);
+
+}  // namespace sheaf

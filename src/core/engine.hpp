@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// An engine moves bytes for one group; ops know nothing else of it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <sheaf/layout.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/header.hpp"
+#include "core/sum.hpp"
+
+namespace sheaf {
+
+// Bytes and what keeps them alive. Engines hold the owner until nobody needs the bytes, whatever becomes of the call.
+struct memory {
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+  std::shared_ptr<const void> owner;
+
+  memory slice(std::size_t first, std::size_t count) const { return {data + first, count, owner}; }
+};
+
+memory allocate(std::size_t bytes);
+
+// One call as every step of it sees it.
+struct call {
+  header head;
+  std::optional<std::chrono::milliseconds> timeout;  // nothing: the group's
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+};
+
+class engine {
+ public:
+  virtual ~engine() = default;
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+
+  // The number of the next call; every rank counts alike.
+  virtual std::uint64_t next_sequence() = 0;
+  // Whether calls with sizes given exchange headers too (SHEAF_CHECK=1, or where it costs nothing).
+  virtual bool checks_sized_calls() const = 0;
+
+  // Learn: what every rank says of this call. frames[r] is rank r's.
+  virtual std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) = 0;
+  // Says why this rank refuses, and waits for nobody: what was posted stays posted. Returns what the others say where
+  // they are in the same call at the same moment, and nothing otherwise.
+  virtual std::vector<std::optional<frame>> refuse(const call& now) = 0;
+
+  // Move: every rank's block into its place. `own` is the own block, contiguous.
+  virtual void all_gather(const call& now, const layout& at, memory own, memory result) = 0;
+  // The own rows of the sum over ranks of `whole`.
+  virtual void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) = 0;
+};
+
+}  // namespace sheaf

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+#include "core/header.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/text.hpp"
+
+namespace sheaf {
+namespace {
+
+// The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized (1), number of tensors
+// (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A record: dtype (1), device (1),
+// dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim).
+constexpr std::array<std::uint8_t, 4> magic{'S', 'h', 'e', 'f'};
+constexpr std::uint8_t little_endian = 1;
+constexpr std::size_t prefix_bytes = 32;
+constexpr std::size_t record_bytes = 4 + 8 * record::max_dims;
+static_assert(prefix_bytes + max_tensors * record_bytes + max_refusal + inline_bytes <= frame_capacity);
+static_assert(frame_capacity <= UINT16_MAX);
+
+class writer {
+ public:
+  explicit writer(std::size_t bytes) { bytes_.reserve(bytes); }
+
+  template <class Int>
+  void put(Int value) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    for (std::size_t i = 0; i < sizeof(Int); ++i) bytes_.push_back(static_cast<std::byte>(bits >> (8 * i)));
+  }
+  template <class Enum>
+  void put_enum(Enum value) {
+    put(static_cast<std::uint8_t>(value));
+  }
+  void put_bytes(std::span<const std::byte> more) { bytes_.insert(bytes_.end(), more.begin(), more.end()); }
+
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// Reads until something is out of range; from then on everything is zero and ok() is false.
+class reader {
+ public:
+  explicit reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  bool ok() const { return ok_; }
+  void require(bool condition) { ok_ &= condition; }
+
+  template <class Int>
+  Int get() {
+    std::uint64_t bits = 0;
+    const auto from = get_bytes(sizeof(Int));
+    for (std::size_t i = 0; i < from.size(); ++i) bits |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+    return static_cast<Int>(bits);
+  }
+  template <class Enum>
+  Enum get_enum(Enum last) {
+    const auto value = get<std::uint8_t>();
+    require(value <= static_cast<std::uint8_t>(last));
+    return static_cast<Enum>(ok_ ? value : 0);
+  }
+  std::span<const std::byte> get_bytes(std::size_t count) {
+    require(count <= bytes_.size());
+    if (!ok_) return {};
+    const auto front = bytes_.first(count);
+    bytes_ = bytes_.subspan(count);
+    return front;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  bool ok_ = true;
+};
+
+// At most max_refusal bytes, and no half of a UTF-8 sequence at the end.
+std::string_view cut(std::string_view text) {
+  if (text.size() <= max_refusal) return text;
+  auto end = max_refusal;
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  while (continues(end) && end > max_refusal - 3) --end;
+  return text.substr(0, end);
+}
+
+void put_record(writer& out, const record& tensor) {
+  if (tensor.ndim > record::max_dims) {
+    throw std::length_error("a header holds at most " + std::to_string(record::max_dims) + " dims, got " +
+                            std::to_string(tensor.ndim));
+  }
+  out.put_enum(tensor.type);
+  out.put_enum(tensor.device);
+  out.put(tensor.dim);
+  out.put(tensor.ndim);
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) out.put(i < tensor.ndim ? tensor.shape[i] : std::int64_t{0});
+}
+
+// A rank that refuses may do so because of its dim, so there any will do.
+record get_record(reader& in, bool refused) {
+  record tensor;
+  tensor.type = in.get_enum(static_cast<dtype>(dtype_count - 1));
+  tensor.device = in.get_enum(device_type::other);
+  tensor.dim = in.get<std::int8_t>();
+  tensor.ndim = in.get<std::uint8_t>();
+  in.require(tensor.ndim <= record::max_dims);
+  in.require(refused || (tensor.dim >= 0 && tensor.dim < std::max<int>(tensor.ndim, 1)));
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    tensor.shape[i] = in.get<std::int64_t>();
+    in.require(i < tensor.ndim ? tensor.shape[i] >= 0 : tensor.shape[i] == 0);
+  }
+  return tensor;
+}
+
+std::string describe(const record& tensor) {
+  return std::string(name(tensor.type)) + " " + list(tensor.dims()) + ", dim " + std::to_string(tensor.dim);
+}
+
+}  // namespace
+
+std::string_view name(operation op) {
+  switch (op) {
+    case operation::hello:
+      return "hello";
+    case operation::all_gather:
+      return "all_gather";
+    case operation::reduce_scatter:
+      return "reduce_scatter";
+    case operation::gather_sizes:
+      return "gather_sizes";
+  }
+  return "unknown";
+}
+
+std::string_view name(device_type device) {
+  switch (device) {
+    case device_type::cpu:
+      return "cpu";
+    case device_type::cuda:
+      return "cuda";
+    case device_type::other:
+      return "another device";
+  }
+  return "unknown";
+}
+
+std::string_view name(gradient mode) {
+  switch (mode) {
+    case gradient::sum:
+      return "sum";
+    case gradient::mean:
+      return "mean";
+    case gradient::own:
+      return "own";
+  }
+  return "unknown";
+}
+
+std::vector<std::byte> encode(const header& head, std::span<const std::byte> payload) {
+  const auto refusal = cut(head.refusal);
+  const auto bytes = prefix_bytes + head.tensors.size() * record_bytes + refusal.size() + payload.size();
+  if (head.tensors.size() > max_tensors || bytes > frame_capacity) {
+    throw std::length_error("a header frame holds at most " + std::to_string(max_tensors) + " tensors and " +
+                            std::to_string(frame_capacity) + " bytes, got " + std::to_string(head.tensors.size()) +
+                            " tensors and " + std::to_string(bytes) + " bytes");
+  }
+  writer out(bytes);
+  out.put_bytes(std::as_bytes(std::span(magic)));
+  out.put(protocol_version);
+  out.put(little_endian);
+  out.put_enum(head.op);
+  out.put_enum(head.mode);
+  out.put_enum(head.records_gradient);
+  out.put(static_cast<std::uint8_t>(head.sized));
+  out.put(static_cast<std::uint8_t>(head.tensors.size()));
+  out.put(static_cast<std::uint16_t>(refusal.size()));
+  out.put(static_cast<std::uint16_t>(payload.size()));
+  out.put(head.sequence);
+  out.put(head.origin);
+  for (const auto& tensor : head.tensors) put_record(out, tensor);
+  out.put_bytes(std::as_bytes(std::span(refusal)));
+  out.put_bytes(payload);
+  return out.take();
+}
+
+std::optional<frame> decode(std::span<const std::byte> bytes) {
+  reader in(bytes);
+  for (const auto letter : magic) in.require(in.get<std::uint8_t>() == letter);
+  in.require(in.get<std::uint16_t>() == protocol_version);
+  in.require(in.get<std::uint8_t>() == little_endian);
+
+  frame read;
+  auto& head = read.head;
+  head.op = in.get_enum(operation::gather_sizes);
+  head.mode = in.get_enum(gradient::own);
+  head.records_gradient = in.get_enum(recording::on);
+  const auto sized = in.get<std::uint8_t>();
+  const auto tensors = in.get<std::uint8_t>();
+  const auto refusal_bytes = in.get<std::uint16_t>();
+  const auto payload_bytes = in.get<std::uint16_t>();
+  in.require(sized <= 1 && tensors <= max_tensors && refusal_bytes <= max_refusal);
+  head.sized = sized == 1;
+  head.sequence = in.get<std::uint64_t>();
+  head.origin = in.get<std::uint64_t>();
+  for (std::size_t i = 0; in.ok() && i < tensors; ++i) head.tensors.push_back(get_record(in, refusal_bytes > 0));
+  for (const auto letter : in.get_bytes(refusal_bytes)) head.refusal.push_back(std::to_integer<char>(letter));
+  const auto payload = in.get_bytes(payload_bytes);
+  in.require(prefix_bytes + tensors * record_bytes + refusal_bytes + payload_bytes <= frame_capacity);
+  if (!in.ok()) return std::nullopt;
+  read.payload.assign(payload.begin(), payload.end());
+  return read;
+}
+
+std::string title(const header& head) { return std::string(name(head.op)) + " #" + std::to_string(head.sequence); }
+
+std::string describe(const header& head) {
+  std::string text;
+  for (const auto& tensor : head.tensors) text += (text.empty() ? "" : "; ") + describe(tensor);
+  if (head.origin != 0)
+    text += (text.empty() ? "differentiates #" : "; differentiates #") + std::to_string(head.origin);
+  return text.empty() ? title(head) : title(head) + " (" + text + ")";
+}
+
+}  // namespace sheaf

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// What a rank says of its call before any payload moves. On the wire: little-endian, a fixed prefix, one record a
+// tensor, the refusal's text, then a payload that is small enough to ride along.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <sheaf/gradient.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.hpp"
+
+namespace sheaf {
+
+enum class operation : std::uint8_t { hello = 0, all_gather, reduce_scatter, gather_sizes };
+enum class device_type : std::uint8_t { cpu = 0, cuda, other };
+// Whether this rank's result will be differentiated: `off` is no_grad, `idle` is an input that needs no gradient.
+enum class recording : std::uint8_t { off = 0, idle, on };
+
+std::string_view name(operation op);
+std::string_view name(device_type device);
+std::string_view name(gradient mode);
+
+struct record {
+  static constexpr int max_dims = 8;
+  dtype type = dtype::float32;
+  device_type device = device_type::cpu;
+  std::int8_t dim = 0;  // counted from the front
+  std::uint8_t ndim = 0;
+  std::array<std::int64_t, max_dims> shape{};
+
+  std::span<const std::int64_t> dims() const { return {shape.data(), ndim}; }
+  friend bool operator==(const record&, const record&) = default;
+};
+
+struct header {
+  operation op = operation::hello;
+  gradient mode = gradient::sum;
+  recording records_gradient = recording::off;
+  bool sized = false;          // sizes were given, not learned
+  std::uint64_t sequence = 0;  // this group's calls, counted from 1
+  std::uint64_t origin = 0;    // the call this one differentiates; 0: none
+  std::vector<record> tensors;
+  std::string refusal;  // why this rank refuses; empty: it does not
+
+  friend bool operator==(const header&, const header&) = default;
+};
+
+inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::size_t max_tensors = 64;
+inline constexpr std::size_t max_refusal = 512;    // bytes; longer texts are cut
+inline constexpr std::size_t inline_bytes = 8192;  // payload up to here rides in the header's frame
+inline constexpr std::size_t frame_capacity = 16384;
+
+struct frame {
+  header head;
+  std::vector<std::byte> payload;
+};
+
+std::vector<std::byte> encode(const header& head, std::span<const std::byte> payload = {});
+// nullopt: not a frame of this protocol version, cut short, or with a value out of range.
+std::optional<frame> decode(std::span<const std::byte> bytes);
+
+// "all_gather #17"
+std::string title(const header& head);
+// "all_gather #17 (float32 [3, 4], dim 0)"
+std::string describe(const header& head);
+
+}  // namespace sheaf

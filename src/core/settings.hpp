@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// The SHEAF_* environment, read once for each group; ranks compare it at the group's first call.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace sheaf {
+
+struct settings {
+  bool check = false;                                  // SHEAF_CHECK=1: headers also where sizes are given
+  std::int64_t message_bytes = std::int64_t{1} << 31;  // SHEAF_MESSAGE_BYTES: longer messages are split
+  std::string engine = "auto";                         // SHEAF_ENGINE
+
+  // "SHEAF_CHECK=0 SHEAF_ENGINE=auto SHEAF_MESSAGE_BYTES=2147483648"
+  std::string text() const;
+};
+
+// Throws value_error for a value that means nothing, naming it and what is allowed.
+settings read_settings();
+
+}  // namespace sheaf

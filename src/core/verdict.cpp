@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include "core/verdict.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/text.hpp"
+
+namespace sheaf {
+namespace {
+
+using finding = std::optional<std::string>;
+using heads = std::span<const header* const>;
+
+std::string plural(std::span<const int> ranks, std::string_view one, std::string_view many) {
+  return rank_list(ranks) + " " + std::string(ranks.size() == 1 ? one : many);
+}
+
+template <class Condition>
+std::vector<int> ranks_where(std::size_t world, Condition&& holds) {
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < world; ++r) {
+    if (holds(r)) ranks.push_back(static_cast<int>(r));
+  }
+  return ranks;
+}
+
+// Equal values together with their ranks, in the order of their first rank.
+std::vector<std::pair<std::string, std::vector<int>>> grouped(std::span<const std::string> values) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    auto found = std::ranges::find(groups, values[r], [](const auto& group) { return group.first; });
+    if (found == groups.end()) found = groups.insert(found, {values[r], {}});
+    found->second.push_back(static_cast<int>(r));
+  }
+  return groups;
+}
+
+finding find_strangers(std::span<const std::optional<frame>> frames) {
+  const auto strangers = ranks_where(frames.size(), [&](std::size_t r) { return !frames[r]; });
+  if (strangers.empty()) return {};
+  return plural(strangers, "speaks another protocol version or is", "speak another protocol version or are") +
+         " not Sheaf";
+}
+
+finding find_refusals(heads all) {
+  std::vector<std::string> refusals;
+  for (const auto* head : all) refusals.push_back(head->refusal);
+  std::string text;
+  for (const auto& [refusal, ranks] : grouped(refusals)) {
+    if (refusal.empty()) continue;
+    text += (text.empty() ? "" : "; ") + plural(ranks, "refuses: ", "refuse: ") + refusal;
+  }
+  return text.empty() ? finding{} : text;
+}
+
+// Compares `value` over the ranks; only a disagreement is put into words, by `show`.
+template <class Value, class Show>
+finding disagreement(heads all, const std::string& what, Value&& value, Show&& show) {
+  const auto differs = [&](const header* head) { return value(*head) != value(*all.front()); };
+  if (std::ranges::none_of(all, differs)) return {};
+  std::vector<std::string> values;
+  for (const auto* head : all) values.emplace_back(show(*head));
+  return "ranks disagree on " + what + ": " + group_by_value(values);
+}
+
+template <class Value>
+finding disagreement_on_number(heads all, const std::string& what, Value&& value) {
+  return disagreement(all, what, value, [&](const header& head) { return std::to_string(value(head)); });
+}
+
+template <class Value>
+finding disagreement_on_name(heads all, const std::string& what, Value&& value) {
+  return disagreement(all, what, value, [&](const header& head) { return name(value(head)); });
+}
+
+finding compare_tensor(heads all, std::size_t index) {
+  const auto& first = *all.front();
+  const auto of = first.tensors.size() == 1 ? std::string() : " of tensor " + std::to_string(index);
+  const auto tensor = [=](const header& head) -> const record& { return head.tensors[index]; };
+
+  if (auto found = disagreement_on_name(all, "device" + of, [&](auto& head) { return tensor(head).device; })) {
+    return found;
+  }
+  if (auto found = disagreement_on_number(all, "ndim" + of, [&](auto& head) { return tensor(head).ndim; })) {
+    return found;
+  }
+  if (auto found = disagreement_on_number(all, "dim" + of, [&](auto& head) { return tensor(head).dim; })) return found;
+  if (auto found = disagreement_on_name(all, "dtype" + of, [&](auto& head) { return tensor(head).type; })) {
+    return found;
+  }
+  // Blocks differ along `dim` by right; what reduce_scatter sums may differ nowhere.
+  const auto& shown = tensor(first);
+  for (std::size_t d = 0; d < shown.dims().size(); ++d) {
+    if (static_cast<int>(d) == shown.dim && first.op != operation::reduce_scatter) continue;
+    if (auto found = disagreement_on_number(all, "the size of dim " + std::to_string(d) + of,
+                                            [&](auto& head) { return tensor(head).shape[d]; })) {
+      return found;
+    }
+  }
+  return {};
+}
+
+finding compare_tensors(heads all) {
+  if (auto found =
+          disagreement_on_number(all, "the number of tensors", [](auto& head) { return head.tensors.size(); })) {
+    return found;
+  }
+  for (std::size_t index = 0; index < all.front()->tensors.size(); ++index) {
+    if (auto found = compare_tensor(all, index)) return found;
+  }
+  return {};
+}
+
+finding compare_modes(heads all) {
+  const auto* what = all.front()->op == operation::reduce_scatter ? "reduction" : "gradient mode";
+  if (auto found = disagreement_on_name(all, what, [](auto& head) { return head.mode; })) return found;
+  const auto origin = [](const header& head) { return head.origin; };
+  if (auto found = disagreement(all, "the call it differentiates", origin, [](const header& head) {
+        return head.origin == 0 ? std::string("none") : std::string("#") + std::to_string(head.origin);
+      })) {
+    return found;
+  }
+  const auto sized = [](const header& head) { return head.sized; };
+  return disagreement(all, "sizes", sized, [](const header& head) { return head.sized ? "given" : "to be learned"; });
+}
+
+std::vector<std::int64_t> given_sizes(const frame& said) {
+  std::vector<std::int64_t> sizes(said.payload.size() / 8);
+  for (std::size_t i = 0; i < 8 * sizes.size(); ++i) {
+    const auto bits = std::to_integer<std::uint64_t>(said.payload[i]) << (8 * (i % 8));
+    sizes[i / 8] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sizes[i / 8]) | bits);
+  }
+  return sizes;
+}
+
+finding compare_sizes(std::span<const std::optional<frame>> frames, heads all) {
+  if (!all.front()->sized) return {};
+  const auto same = [&](const auto& said) { return said->payload == frames.front()->payload; };
+  if (!std::ranges::all_of(frames, same)) {
+    std::vector<std::string> values;
+    for (const auto& said : frames) values.push_back(list(given_sizes(*said)));
+    return "ranks disagree on sizes: " + group_by_value(values);
+  }
+  const auto sizes = given_sizes(*frames.front());
+  if (sizes.size() != frames.size() || frames.front()->payload.size() % 8 != 0) {
+    return "sizes: expected one size a rank (" + std::to_string(frames.size()) + "), got " + list(sizes);
+  }
+  if (all.front()->op != operation::all_gather) return {};
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    for (const auto& tensor : all[r]->tensors) {
+      if (tensor.dim < 0 || tensor.dim >= tensor.ndim || tensor.shape[tensor.dim] == sizes[r]) continue;
+      return "sizes: rank " + std::to_string(r) + " holds " + std::to_string(tensor.shape[tensor.dim]) + " along dim " +
+             std::to_string(tensor.dim) + ", but sizes " + list(sizes) + " say " + std::to_string(sizes[r]);
+    }
+  }
+  return {};
+}
+
+// The backward of `sum` and `mean` needs every rank; one under no_grad would never come.
+finding compare_recording(heads all) {
+  if (all.front()->op != operation::all_gather || all.front()->mode == gradient::own) return {};
+  const auto ranks = [&](recording state) {
+    return ranks_where(all.size(), [&](std::size_t r) { return all[r]->records_gradient == state; });
+  };
+  const auto on = ranks(recording::on);
+  const auto off = ranks(recording::off);
+  if (on.empty() || off.empty()) return {};
+  return plural(off, "is", "are") + " under no_grad while " + plural(on, "records", "record") +
+         " gradients; use grad=\"own\" or record everywhere";
+}
+
+finding compare(std::span<const std::optional<frame>> frames, heads all) {
+  if (auto found = find_refusals(all)) return found;
+  // The whole title, since a rank that is a call ahead is mostly in another op as well.
+  if (auto found = disagreement(all, "sequence", [](auto& head) { return head.sequence; }, title)) return found;
+  if (auto found = disagreement_on_name(all, "op", [](auto& head) { return head.op; })) return found;
+  if (all.front()->op == operation::hello) return {};
+  if (auto found = compare_tensors(all)) return found;
+  if (auto found = compare_modes(all)) return found;
+  if (auto found = compare_sizes(frames, all)) return found;
+  return compare_recording(all);
+}
+
+}  // namespace
+
+std::optional<std::string> verdict(std::span<const std::optional<frame>> frames) {
+  std::vector<const header*> all;
+  for (const auto& said : frames) {
+    if (said) all.push_back(&said->head);
+  }
+  auto found = find_strangers(frames);
+  if (all.empty()) return found;
+  if (!found) found = compare(frames, all);
+  return found ? title(*all.front()) + ": " + *found : found;
+}
+
+std::string group_by_value(std::span<const std::string> values) {
+  std::string text;
+  for (const auto& [value, ranks] : grouped(values)) {
+    text += (text.empty() ? "" : "; ") + value + " on " + rank_list(ranks);
+  }
+  return text;
+}
+
+std::string rank_list(std::span<const int> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace sheaf

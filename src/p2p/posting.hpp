@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// The messages of one call: posted together, waited for with a deadline, and left to the channel when the call ends
+// early, so that no peer ever waits for a message that was withdrawn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "p2p/channel.hpp"
+
+namespace sheaf::p2p {
+
+class posting {
+ public:
+  posting(channel& link, const call& now) : link_(link), now_(now) {}
+  ~posting();
+  posting(const posting&) = delete;
+  posting& operator=(const posting&) = delete;
+
+  // Each returns the message's number.
+  std::size_t send(int peer, std::uint32_t tag, memory bytes);
+  std::size_t receive(int peer, std::uint32_t tag, memory bytes);
+
+  // Waits until the message is done. Throws rank_error at the deadline, or when the peer is gone.
+  void wait(std::size_t message);
+  void wait_all();
+  // True if all are done by then; never throws for a peer that is late or gone.
+  bool try_wait_all(std::chrono::steady_clock::time_point until);
+
+ private:
+  struct entry {
+    int peer;
+    std::unique_ptr<transfer> under_way;  // null once it is done
+  };
+
+  std::chrono::steady_clock::time_point deadline() const;
+  template <class Post>
+  std::size_t post(int peer, Post&& start);
+  bool advance(entry& message, std::chrono::steady_clock::time_point until);
+  [[noreturn]] void fail_late();
+  [[noreturn]] void fail_lost(int peer, const std::string& why);
+  std::vector<int> missing_peers();
+
+  channel& link_;
+  const call& now_;
+  std::vector<entry> entries_;
+  bool published_ = false;
+};
+
+}  // namespace sheaf::p2p

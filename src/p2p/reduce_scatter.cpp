@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// Every piece of the result has one rank that reduces it: it receives that piece from all others, sums in rank order
+// and hands it to its owner. Pieces keep memory small and let sums run beside transfers.
+#include <algorithm>
+
+#include "core/copy.hpp"
+#include "p2p/engine.hpp"
+#include "p2p/shares.hpp"
+
+namespace sheaf::p2p {
+namespace {
+
+// How many steps messages are posted ahead of the sum.
+constexpr std::int64_t window = 3;
+
+// One reduce_scatter of one rank.
+class exchange_and_sum {
+ public:
+  exchange_and_sum(channel& link, const call& now, const layout& at, reduction op, memory whole, memory own,
+                   std::int64_t piece_bytes)
+      : at_(at),
+        type_(now.head.tensors[0].type),
+        op_(op),
+        whole_(std::move(whole)),
+        own_(std::move(own)),
+        rank_(link.rank()),
+        world_(link.world()),
+        plan_(at, piece_bytes),
+        tag_(now, at),
+        messages_(link, now) {}
+
+  void run() {
+    receive_finished();
+    const auto steps = plan_.steps();
+    received_.resize(steps);
+    sent_.resize(steps);
+    for (std::int64_t step = 0; step < std::min(window, steps); ++step) post(step);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      if (step + window < steps) post(step + window);
+      sum(step);
+      // Peers are at most a window behind: this bounds what is under way without holding anybody up.
+      if (step >= window) {
+        for (const auto message : sent_[step - window]) messages_.wait(message);
+      }
+    }
+    messages_.wait_all();
+  }
+
+ private:
+  // My rows that other ranks reduce arrive straight in the result.
+  void receive_finished() {
+    for (const auto& piece : plan_.pieces()) {
+      if (piece.owner == rank_ && piece.reducer != rank_) {
+        messages_.receive(piece.reducer, tag_(2 * piece.number + 1), own_.slice(piece.first, piece.bytes));
+      }
+    }
+  }
+
+  // What this rank contributes to a piece, contiguous.
+  memory contribution(const piece& part) {
+    if (at_.outer == 1) return whole_.slice(at_.block_offset(part.owner) + part.first, part.bytes);
+    auto packed = allocate(part.bytes);
+    pack(at_, part.owner, whole_.data, part.first, part.bytes, packed.data);
+    return packed;
+  }
+
+  void post(std::int64_t step) {
+    for (int turn = 0; turn < world_; ++turn) {
+      const int reducer = (rank_ + turn) % world_;
+      const auto* part = plan_.at(reducer, step);
+      if (!part) continue;
+      if (reducer != rank_) {
+        sent_[step].push_back(messages_.send(reducer, tag_(2 * part->number), contribution(*part)));
+        continue;
+      }
+      auto& arrivals = received_[step];
+      arrivals.sources.resize(world_);
+      for (int peer = 0; peer < world_; ++peer) {
+        if (peer == rank_) continue;
+        arrivals.sources[peer] = allocate(part->bytes);
+        arrivals.messages.push_back(messages_.receive(peer, tag_(2 * part->number), arrivals.sources[peer]));
+      }
+    }
+  }
+
+  void sum(std::int64_t step) {
+    const auto* part = plan_.at(rank_, step);
+    if (!part) return;
+    auto& arrivals = received_[step];
+    for (const auto message : arrivals.messages) messages_.wait(message);
+    arrivals.sources[rank_] = contribution(*part);
+    std::vector<const std::byte*> sources;
+    for (const auto& source : arrivals.sources) sources.push_back(source.data);
+
+    const bool mine = part->owner == rank_;
+    auto out = mine ? own_.slice(part->first, part->bytes) : allocate(part->bytes);
+    sum_ranks(type_, op_, sources, out.data, out.size);
+    if (!mine) sent_[step].push_back(messages_.send(part->owner, tag_(2 * part->number + 1), std::move(out)));
+    arrivals.sources.clear();
+  }
+
+  struct arrivals {
+    std::vector<memory> sources;  // by rank
+    std::vector<std::size_t> messages;
+  };
+
+  const layout& at_;
+  const dtype type_;
+  const reduction op_;
+  const memory whole_;
+  const memory own_;
+  const int rank_;
+  const int world_;
+  const shares plan_;
+  const data_tags tag_;
+  posting messages_;
+  std::vector<arrivals> received_;              // by step
+  std::vector<std::vector<std::size_t>> sent_;  // by step
+};
+
+}  // namespace
+
+void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
+  greet(now);
+  const auto piece_bytes = std::min<std::int64_t>(settings_.message_bytes, preferred_piece_bytes);
+  exchange_and_sum(*link_, now, at, op, std::move(whole), std::move(own), piece_bytes).run();
+}
+
+}  // namespace sheaf::p2p

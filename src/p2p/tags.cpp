@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// Calls that disagree must not match: a data message's tag is a hash of all that ranks must agree on.
+#include "p2p/engine.hpp"
+
+namespace sheaf::p2p {
+namespace {
+
+constexpr std::uint64_t frames = 0x5368656166;  // apart from data
+
+// The finaliser of splitmix64: every bit of the input moves every bit of the output.
+std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
+  auto x = seed + 0x9e3779b97f4a7c15 + value;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+std::uint32_t to_tag(std::uint64_t hash) { return static_cast<std::uint32_t>(hash >> 34); }
+
+}  // namespace
+
+std::uint32_t frame_tag(const header& head) { return to_tag(mix(frames, head.sequence)); }
+
+data_tags::data_tags(const call& now, const layout& at) {
+  const auto& head = now.head;
+  std::uint64_t hash = head.sequence;
+  for (const std::uint64_t value : {std::uint64_t(head.op), std::uint64_t(head.mode), head.origin,
+                                    std::uint64_t(head.sized), std::uint64_t(head.tensors.size())}) {
+    hash = mix(hash, value);
+  }
+  for (const auto& tensor : head.tensors) {
+    hash = mix(hash, std::uint64_t(tensor.type) | std::uint64_t(tensor.ndim) << 8 | std::uint64_t(tensor.dim) << 16);
+    for (int axis = 0; axis < tensor.ndim; ++axis) {
+      if (axis != tensor.dim) hash = mix(hash, tensor.shape[axis]);
+    }
+  }
+  for (const auto rows : at.sizes) hash = mix(hash, rows);
+  call_ = hash;
+}
+
+std::uint32_t data_tags::operator()(std::uint64_t piece) const { return to_tag(mix(call_, piece)); }
+
+}  // namespace sheaf::p2p

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// all_gather: the kernels of its two ops (sizes learned, sizes given), their autograd, and the C++ call.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cstring>
+#include <numeric>
+#include <sheaf/all_gather.hpp>
+
+#include "core/copy.hpp"
+#include "torch/collective.hpp"
+#include "torch/errors.hpp"
+#include "torch/ops.hpp"
+
+namespace sheaf {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+recording recording_of(const at::Tensor& x) {
+  if (!c10::GradMode::is_enabled()) return recording::off;
+  return x.requires_grad() ? recording::on : recording::idle;
+}
+
+// True when every block came along with its header, and is now in place.
+bool place_inlined(const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
+  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
+    if (at.block_bytes(rank) > static_cast<std::int64_t>(inline_bytes)) return false;
+  }
+  auto* whole = static_cast<std::byte*>(result.mutable_data_ptr());
+  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
+    const auto& payload = frames[rank].payload;
+    if (payload.size() != static_cast<std::size_t>(at.block_bytes(rank))) {
+      throw rank_error("rank " + std::to_string(rank) + " sent " + std::to_string(payload.size()) + " bytes of " +
+                       std::to_string(at.block_bytes(rank)));
+    }
+    place(at, rank, payload.data(), whole);
+  }
+  return true;
+}
+
+at::Tensor divided(const at::Tensor& x, std::int64_t world) {
+  if (c10::isFloat8Type(x.scalar_type())) return x.to(at::kFloat).div_(world).to(x.scalar_type());
+  return x.div(world);
+}
+
+// gather_own: own rows in place, zero elsewhere. Local.
+at::Tensor gather_own(const at::Tensor& x, const layout& at, int rank, std::int64_t dim) {
+  auto result = empty_with_rows(x, dim, at.rows);
+  std::memset(result.mutable_data_ptr(), 0, result.nbytes());
+  place(at, rank, bytes_of(contiguous(x)).data(), static_cast<std::byte*>(result.mutable_data_ptr()));
+  return result;
+}
+
+}  // namespace
+
+namespace kernels {
+
+std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t dim, std::int64_t world,
+                                              std::string grad, std::string group, timeout_argument timeout) {
+  return translated([&]() -> std::tuple<at::Tensor, at::Tensor> {
+    collective run({.op = operation::all_gather, .mode = grad, .group = group, .world = world, .timeout = timeout});
+    run.refuse_if(check_tensor(x, dim));
+    run.refuse_if(check_carried(x));
+    run.describe(x, dim, recording_of(x));
+    const auto own = contiguous(x);
+    const auto frames = run.learn(own.nbytes() <= inline_bytes ? bytes_of(own) : std::span<const std::byte>());
+    const auto rows = rows_of(frames);
+    const auto at = layout_of(run.tensor(), rows);
+    auto result = empty_with_rows(x, dim, at.rows);
+    if (!place_inlined(at, frames, result)) run.all_gather(at, own, result);
+    return {result, at::tensor(rows, at::kLong)};
+  });
+}
+
+at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
+                            std::int64_t world, std::string mode, std::string group,
+                            std::optional<std::string> /*grad*/, timeout_argument timeout, std::int64_t origin) {
+  return translated([&] {
+    collective run({.op = operation::all_gather,
+                    .mode = mode,
+                    .group = group,
+                    .world = world,
+                    .timeout = timeout,
+                    .sized = true,
+                    .origin = origin});
+    run.refuse_if(check_tensor(x, dim));
+    run.refuse_if(check_carried(x));
+    run.refuse_if(check_sizes(sizes, run.world()));
+    const auto rows = sizes_of(sizes);
+    run.refuse_if(check_own_size(rows, run.rank(), x.size(dim)));
+    run.refuse_if(check_total(rows, total.expect_int(), "total is"));
+    if (run.mode() == gradient::mean) run.refuse_if(check_reduction(x, gradient::mean));
+    run.describe(x, dim, recording_of(x));
+    const auto at = layout_of(run.tensor(), rows);
+    if (run.mode() == gradient::own) return gather_own(x, at, run.rank(), dim);
+
+    run.learn_if_checked(rows);
+    const auto own = contiguous(run.mode() == gradient::mean ? divided(x, world) : x);
+    auto result = empty_with_rows(x, dim, at.rows);
+    run.all_gather(at, own, result);
+    return result;
+  });
+}
+
+}  // namespace kernels
+
+namespace autograd {
+namespace {
+
+// How the backward of one gather is called.
+struct scatter_back {
+  at::Tensor sizes;
+  std::int64_t dim;
+  std::int64_t world;
+  std::string mode;
+  std::string group;
+  timeout_argument timeout;
+  std::int64_t origin;
+};
+
+// Ties the result of a gather, which is there already, to its backward. `anchor` stands in for an input that needs no
+// gradient on a rank whose peers need theirs: this rank takes part in the backward and discards.
+struct AllGather : torch::autograd::Function<AllGather> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& /*anchor*/,
+                            const scatter_back& back, const std::tuple<at::Tensor>& gathered) {
+    ctx->save_for_backward({back.sizes});
+    ctx->saved_data["own"] = x.sym_size(back.dim);
+    ctx->saved_data["dim"] = back.dim;
+    ctx->saved_data["world"] = back.world;
+    ctx->saved_data["mode"] = back.mode;
+    ctx->saved_data["group"] = back.group;
+    ctx->saved_data["timeout"] = back.timeout;
+    ctx->saved_data["origin"] = back.origin;
+    return std::get<0>(gathered);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    auto& saved = ctx->saved_data;
+    auto own = ops::reduce_scatter_sized(grads[0], ctx->get_saved_variables()[0], saved["own"].toSymInt(),
+                                         saved["dim"].toInt(), saved["world"].toInt(), saved["mode"].toStringRef(),
+                                         saved["group"].toStringRef(), saved["timeout"].toOptional<double>(),
+                                         saved["origin"].toInt());
+    return {std::move(own), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t dim, std::int64_t world,
+                                              std::string grad, std::string group, timeout_argument timeout) {
+  auto [gathered, sizes] = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return ops::all_gather(x, dim, world, grad, group, timeout);
+  }();
+  const auto said = std::exchange(last_outcome(), {});
+  const bool others = grad != "own" && said.any_rank_records;
+  if (!c10::GradMode::is_enabled() || !(x.requires_grad() || others)) return {gathered, sizes};
+  const auto anchor = x.requires_grad() ? std::nullopt : std::optional(at::empty({0}).requires_grad_());
+  auto tied = AllGather::apply(x, anchor, scatter_back{sizes, dim, world, grad, group, timeout, said.sequence},
+                               std::tuple(gathered));
+  return {tied, sizes};
+}
+
+at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
+                            std::int64_t world, std::string mode, std::string group, std::optional<std::string> grad,
+                            timeout_argument timeout, std::int64_t origin) {
+  auto gathered = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return ops::all_gather_sized(x, sizes, std::move(total), dim, world, mode, group, grad, timeout, origin);
+  }();
+  const auto said = std::exchange(last_outcome(), {});
+  if (!c10::GradMode::is_enabled() || !x.requires_grad()) return gathered;
+  return AllGather::apply(x, std::optional<at::Tensor>(),
+                          scatter_back{sizes, dim, world, grad.value_or(mode), group, timeout, said.sequence},
+                          std::tuple(gathered));
+}
+
+}  // namespace autograd
+
+gathered all_gather(const at::Tensor& x, const all_gather_options& options) {
+  const auto group = options.group.name();
+  const std::int64_t world = options.group.world();
+  const std::string grad(name(options.grad));
+  const auto timeout = seconds_of(options.timeout);
+  if (world == 1) {
+    auto sizes = translated([&] { return alone("all_gather", x, options.sizes, options.dim, options.grad); });
+    return {x.contiguous(), std::move(sizes)};
+  }
+  if (!options.sizes) {
+    auto [tensor, sizes] = ops::all_gather(x, options.dim, world, grad, group, timeout);
+    return {std::move(tensor), std::move(sizes)};
+  }
+  const auto sizes = options.sizes->to(at::kCPU, at::kLong);
+  const auto total = sizes.sum().item<std::int64_t>();
+  return {ops::all_gather_sized(x, sizes, total, options.dim, world, "sum", group, grad, timeout, 0), sizes};
+}
+
+std::vector<at::Tensor> split(const at::Tensor& gathered, const at::Tensor& sizes, std::int64_t dim) {
+  return translated([&] {
+    const auto rows = sizes_of(sizes);
+    if (const auto why = check_tensor(gathered, dim)) throw value_error("split: " + *why);
+    if (const auto why = check_total(rows, gathered.size(dim), "the gathered tensor has")) {
+      throw value_error("split: " + *why);
+    }
+    return gathered.split_with_sizes(rows, dim);
+  });
+}
+
+std::int64_t offset(const at::Tensor& sizes, const group& of) {
+  return translated([&] {
+    if (const auto why = check_sizes(sizes, of.world())) throw value_error("offset: " + *why);
+    const auto rows = sizes_of(sizes);
+    return std::accumulate(rows.begin(), rows.begin() + of.rank(), std::int64_t{0});
+  });
+}
+
+}  // namespace sheaf

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// One call of one op, from its arguments to the verdict: what all ops share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine.hpp"
+#include "torch/check.hpp"
+
+namespace sheaf {
+
+// What every op is told beside its tensors.
+struct arguments {
+  operation op;
+  std::string mode;
+  std::string group;
+  std::int64_t world = 1;
+  std::optional<double> timeout = std::nullopt;  // seconds
+  bool sized = false;
+  std::int64_t origin = 0;  // the call that this one differentiates
+};
+
+class collective {
+ public:
+  explicit collective(const arguments& with);
+
+  // Check. Throws value_error, and tells the other ranks where they listen.
+  void refuse_if(const refusal& why);
+  // Takes the tensor's record into the header; the tensor has passed check_tensor.
+  void describe(const at::Tensor& x, std::int64_t dim, recording records);
+  // Learn, and the verdict: throws value_error with the same text on every rank.
+  std::vector<frame> learn(std::span<const std::byte> payload);
+  // For calls with sizes given: compares headers and sizes where that is asked for.
+  void learn_if_checked(const std::vector<std::int64_t>& sizes);
+
+  int rank() const { return moves_->rank(); }
+  int world() const { return moves_->world(); }
+  gradient mode() const { return now_.head.mode; }
+  const record& tensor() const { return now_.head.tensors[0]; }
+  void all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result);
+  void reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own);
+
+ private:
+  // Gradients of mode `own` stay on the rank: some ranks may never compute theirs, so they are no calls of the group.
+  bool is_local() const { return now_.head.sequence == 0; }
+
+  std::shared_ptr<engine> moves_;
+  call now_;
+};
+
+// Every rank's rows, from its header.
+std::vector<std::int64_t> rows_of(const std::vector<frame>& frames);
+// `x` as plain contiguous bytes: no lazy conjugation or negation.
+at::Tensor contiguous(const at::Tensor& x);
+memory memory_of(const at::Tensor& contiguous);
+std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
+layout layout_of(const record& tensor, const std::vector<std::int64_t>& sizes);
+// An uninitialised tensor like x with `rows` along dim, contiguous.
+at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows);
+
+// What a kernel tells the autograd layer above it, on the same thread: the schema has no place for it.
+struct outcome {
+  std::int64_t sequence = 0;      // the call's number
+  bool any_rank_records = false;  // whether some rank's result will be differentiated
+};
+outcome& last_outcome();
+
+std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time);
+
+}  // namespace sheaf

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// gather_sizes: the exchange of headers alone.
+#include <ATen/ops/tensor.h>
+
+#include <sheaf/all_gather.hpp>
+
+#include "torch/collective.hpp"
+#include "torch/errors.hpp"
+#include "torch/ops.hpp"
+
+namespace sheaf {
+
+at::Tensor kernels::gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
+                                 timeout_argument timeout) {
+  return translated([&] {
+    collective run({.op = operation::gather_sizes, .mode = "sum", .group = group, .world = world, .timeout = timeout});
+    run.refuse_if(check_tensor(x, dim));
+    run.refuse_if(check_carried(x));
+    run.describe(x, dim, recording::off);
+    return at::tensor(rows_of(run.learn({})), at::kLong);
+  });
+}
+
+at::Tensor gather_sizes(const at::Tensor& x, const gather_sizes_options& options) {
+  return ops::gather_sizes(x, options.dim, options.group.world(), options.group.name(), seconds_of(options.timeout));
+}
+
+}  // namespace sheaf

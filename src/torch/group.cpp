@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#include "torch/group.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <sheaf/error.hpp>
+#include <sheaf/group.hpp>
+#include <thread>
+
+#include "c10d/registry.hpp"
+#include "threads/team.hpp"
+#include "torch/errors.hpp"
+
+namespace sheaf {
+namespace {
+
+constexpr auto default_name = "0";
+
+// This process alone.
+class solo final : public engine {
+ public:
+  int rank() const override { return 0; }
+  int world() const override { return 1; }
+  std::uint64_t next_sequence() override { return ++sequence_; }
+  bool checks_sized_calls() const override { return false; }
+  std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override {
+    return {frame{now.head, {payload.begin(), payload.end()}}};
+  }
+  std::vector<std::optional<frame>> refuse(const call& now) override { return {frame{now.head, {}}}; }
+  void all_gather(const call&, const layout&, memory own, memory result) override { copy(own, result); }
+  void reduce_scatter(const call&, const layout&, reduction, memory whole, memory own) override { copy(whole, own); }
+
+ private:
+  static void copy(const memory& from, const memory& to) { std::copy_n(from.data, from.size, to.data); }
+  std::atomic<std::uint64_t> sequence_{0};
+};
+
+}  // namespace
+
+std::shared_ptr<engine> find_engine(const std::string& group) {
+  if (group.empty()) {
+    static const auto alone = std::make_shared<solo>();
+    return alone;
+  }
+  return threads::is_name(group) ? threads::find(group) : c10d_engine::find(group);
+}
+
+std::tuple<std::string, std::string> describe_engine(const std::string& group) {
+  if (group.empty()) return {"none (this process is alone)", "none (this process is alone)"};
+  if (threads::is_name(group)) {
+    return {"threads (ranks are threads of one process)", "none (threads carry CPU tensors)"};
+  }
+  const auto info = c10d_engine::inspect(group);
+  const auto cpu = info.cpu_backend.empty()
+                       ? std::string("none (the group has no backend for CPU tensors)")
+                       : "c10d over " + info.cpu_backend + " (point-to-point messages of the group's backend)";
+  return {cpu, "none (this version carries CPU tensors)"};
+}
+
+group::group(std::string name, std::shared_ptr<void> alive)
+    : name_(std::move(name)), is_default_(false), alive_(std::move(alive)) {}
+
+group group::named(std::string name) { return group(std::move(name)); }
+
+std::vector<group> group::threads(int world, std::chrono::milliseconds timeout) {
+  return translated([&] {
+    const auto team = threads::team::create(world, timeout);
+    std::vector<group> ranks;
+    for (int rank = 0; rank < world; ++rank) ranks.push_back(group(team->name(rank), team));
+    return ranks;
+  });
+}
+
+std::string group::name() const {
+  if (!is_default_) return name_;
+  return c10d_engine::exists(default_name) ? default_name : "";
+}
+
+int group::rank() const {
+  return translated([&] { return find_engine(name())->rank(); });
+}
+
+int group::world() const {
+  return translated([&] { return find_engine(name())->world(); });
+}
+
+std::string group::engine() const {
+  return translated([&] {
+    const auto [cpu, cuda] = describe_engine(name());
+    return "cpu: " + cpu + "; cuda: " + cuda;
+  });
+}
+
+void spawn(int world, const std::function<void(const group&)>& body, std::chrono::milliseconds timeout) {
+  const auto team = translated([&] { return threads::team::create(world, timeout); });
+  std::vector<std::exception_ptr> errors(world);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < world; ++rank) {
+    ranks.emplace_back([&, rank] {
+      std::string why = "it is done";
+      try {
+        body(group::named(team->name(rank)));
+      } catch (const std::exception& error) {
+        errors[rank] = std::current_exception();
+        why = error.what();
+      } catch (...) {
+        errors[rank] = std::current_exception();
+        why = "it threw";
+      }
+      team->leave(rank, why);
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace sheaf

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// Every schema, and what stands behind it on which key.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "core/verdict.hpp"
+#include "torch/collective.hpp"
+#include "torch/errors.hpp"
+#include "torch/group.hpp"
+#include "torch/ops.hpp"
+
+namespace sheaf {
+namespace {
+
+template <class Signature>
+auto find_op(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// For callers above the ops that refuse what never reaches one (a tensor subclass): the peers hear of it all the same.
+void refuse(std::string op, std::string why, std::string group, bool sized) {
+  translated([&] {
+    collective run({.op = op == "reduce_scatter" ? operation::reduce_scatter
+                          : op == "gather_sizes" ? operation::gather_sizes
+                                                 : operation::all_gather,
+                    .mode = "sum",
+                    .group = group,
+                    .world = find_engine(group)->world(),
+                    .sized = sized});
+    run.refuse_if(why);
+  });
+}
+
+std::tuple<std::string, std::string> engine_of(std::string group) {
+  return translated([&] { return describe_engine(group); });
+}
+
+at::Tensor alone_op(const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim, std::string op,
+                    std::string mode) {
+  return translated([&] { return alone(op, x, sizes, dim, gradient_from(mode)); });
+}
+
+}  // namespace
+
+namespace ops {
+
+std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t dim, std::int64_t world,
+                                              const std::string& grad, const std::string& group,
+                                              timeout_argument timeout) {
+  static const auto op = find_op<decltype(kernels::all_gather)>("sheaf::all_gather");
+  return op.call(x, dim, world, grad, group, timeout);
+}
+
+at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
+                            std::int64_t world, const std::string& mode, const std::string& group,
+                            const std::optional<std::string>& grad, timeout_argument timeout, std::int64_t origin) {
+  static const auto op = find_op<decltype(kernels::all_gather_sized)>("sheaf::all_gather_sized");
+  return op.call(x, sizes, std::move(total), dim, world, mode, group, grad, timeout, origin);
+}
+
+at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
+                                std::int64_t world, const std::string& mode, const std::string& group,
+                                timeout_argument timeout, std::int64_t origin) {
+  static const auto op = find_op<decltype(kernels::reduce_scatter_sized)>("sheaf::reduce_scatter_sized");
+  return op.call(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
+}
+
+at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group,
+                        timeout_argument timeout) {
+  static const auto op = find_op<decltype(kernels::gather_sizes)>("sheaf::gather_sizes");
+  return op.call(x, dim, world, group, timeout);
+}
+
+}  // namespace ops
+
+TORCH_LIBRARY(sheaf, library) {
+  library.def(
+      "all_gather(Tensor x, int dim, int world, str grad, str group, *, float? timeout=None) -> (Tensor, Tensor)");
+  library.def(
+      "all_gather_sized(Tensor x, Tensor sizes, SymInt total, int dim, int world, str mode, str group, *, "
+      "str? grad=None, float? timeout=None, int origin=0) -> Tensor");
+  library.def(
+      "reduce_scatter_sized(Tensor y, Tensor sizes, SymInt own, int dim, int world, str mode, str group, *, "
+      "float? timeout=None, int origin=0) -> Tensor");
+  library.def("gather_sizes(Tensor x, int dim, int world, str group, *, float? timeout=None) -> Tensor");
+  library.def("refuse(str op, str why, str group, bool sized) -> ()", refuse);
+  library.def("engine(str group) -> (str, str)", engine_of);
+  library.def("alone(Tensor x, Tensor? sizes, int dim, str op, str mode) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(sheaf, CompositeExplicitAutograd, library) {
+  library.impl("all_gather", kernels::all_gather);
+  library.impl("all_gather_sized", kernels::all_gather_sized);
+  library.impl("reduce_scatter_sized", kernels::reduce_scatter_sized);
+  library.impl("gather_sizes", kernels::gather_sizes);
+  library.impl("alone", alone_op);
+}
+
+TORCH_LIBRARY_IMPL(sheaf, Autograd, library) {
+  library.impl("all_gather", autograd::all_gather);
+  library.impl("all_gather_sized", autograd::all_gather_sized);
+  library.impl("reduce_scatter_sized", autograd::reduce_scatter_sized);
+}
+
+}  // namespace sheaf

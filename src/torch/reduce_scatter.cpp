@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// reduce_scatter: kernel, autograd and the C++ call.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <sheaf/reduce_scatter.hpp>
+
+#include "torch/collective.hpp"
+#include "torch/errors.hpp"
+#include "torch/ops.hpp"
+
+namespace sheaf {
+namespace kernels {
+
+at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
+                                std::int64_t world, std::string mode, std::string group, timeout_argument timeout,
+                                std::int64_t origin) {
+  return translated([&] {
+    collective run({.op = operation::reduce_scatter,
+                    .mode = mode,
+                    .group = group,
+                    .world = world,
+                    .timeout = timeout,
+                    .sized = true,
+                    .origin = origin});
+    run.refuse_if(check_tensor(y, dim));
+    run.refuse_if(check_carried(y));
+    run.refuse_if(check_sizes(sizes, run.world()));
+    const auto rows = sizes_of(sizes);
+    run.refuse_if(check_total(rows, y.size(dim), "the tensor has"));
+    run.refuse_if(check_own_size(rows, run.rank(), own.expect_int()));
+    const auto at = [&] {
+      run.describe(y, dim, recording::off);
+      return layout_of(run.tensor(), rows);
+    }();
+    if (run.mode() == gradient::own) {
+      return y.narrow(dim, at.offsets[run.rank()], rows[run.rank()]).clone(at::MemoryFormat::Contiguous);
+    }
+    run.refuse_if(check_reduction(y, run.mode()));
+    run.learn_if_checked(rows);
+    auto result = empty_with_rows(y, dim, rows[run.rank()]);
+    run.reduce_scatter(at, contiguous(y), result);
+    return result;
+  });
+}
+
+}  // namespace kernels
+
+namespace autograd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own,
+                            std::int64_t dim, std::int64_t world, const std::string& mode, const std::string& group,
+                            timeout_argument timeout, std::int64_t origin) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    auto mine = ops::reduce_scatter_sized(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
+    ctx->save_for_backward({sizes});
+    ctx->saved_data["total"] = y.sym_size(dim);
+    ctx->saved_data["dim"] = dim;
+    ctx->saved_data["world"] = world;
+    ctx->saved_data["mode"] = mode;
+    ctx->saved_data["group"] = group;
+    ctx->saved_data["timeout"] = timeout;
+    ctx->saved_data["origin"] = std::exchange(last_outcome(), {}).sequence;
+    return mine;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    auto& saved = ctx->saved_data;
+    auto whole =
+        ops::all_gather_sized(grads[0], ctx->get_saved_variables()[0], saved["total"].toSymInt(), saved["dim"].toInt(),
+                              saved["world"].toInt(), saved["mode"].toStringRef(), saved["group"].toStringRef(),
+                              std::nullopt, saved["timeout"].toOptional<double>(), saved["origin"].toInt());
+    variable_list inputs(9);
+    inputs[0] = std::move(whole);
+    return inputs;
+  }
+};
+
+}  // namespace
+
+at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
+                                std::int64_t world, std::string mode, std::string group, timeout_argument timeout,
+                                std::int64_t origin) {
+  if (c10::GradMode::is_enabled() && y.requires_grad()) {
+    return ReduceScatter::apply(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return ops::reduce_scatter_sized(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
+}
+
+}  // namespace autograd
+
+at::Tensor reduce_scatter(const at::Tensor& y, const at::Tensor& sizes, const reduce_scatter_options& options) {
+  if (options.group.world() == 1) {
+    translated([&] {
+      const auto mode = options.op == reduce_op::mean ? gradient::mean : gradient::sum;
+      return alone("reduce_scatter", y, sizes, options.dim, mode);
+    });
+    return y.contiguous();
+  }
+  const auto rows = sizes.to(at::kCPU, at::kLong).contiguous();
+  const auto rank = options.group.rank();
+  // A row of sizes that is too short is the op's to refuse.
+  const auto own = rows.dim() == 1 && rank < rows.size(0) ? rows.const_data_ptr<std::int64_t>()[rank] : 0;
+  return ops::reduce_scatter_sized(y, rows, own, options.dim, options.group.world(),
+                                   options.op == reduce_op::mean ? "mean" : "sum", options.group.name(),
+                                   seconds_of(options.timeout), 0);
+}
+
+}  // namespace sheaf
