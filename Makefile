@@ -13,6 +13,8 @@ PYTHON_FILES := python tests benchmarks examples tools
 say = @printf '== %s\n'
 
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
 
 .PHONY: build demo test bench lint format cpp-test fuzz-test python-test consumer-test wheel-test clean help
 .DEFAULT_GOAL := build

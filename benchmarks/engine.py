@@ -67,7 +67,6 @@ def rank_body(rank: int, report: Report, plan: Plan) -> None:
         rounds, timings = measure(workload_of(case, rank, plan.candidates), plan.seconds, plan.rounds)
         if rank == 0:
             report(Result(case, rounds, timings=timings))
-    memory.return_freed_memory()
     for case in (case for case in plan.memory if case.world == world):
         work = workload_of(case, rank, plan.candidates)
         peaks = {each.name: memory.peak_of(each.call, each.prepare) for each in work.candidates}

@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+SETTLE = 0.05  # seconds: Gloo's threads drop what they hold of the call before a moment late
 M_MMAP_THRESHOLD = -3  # from malloc.h
 
 
@@ -22,7 +24,7 @@ class Peak:
 
 
 def return_freed_memory() -> None:
-    """Makes glibc give large blocks back at once, so that none is taken from an earlier call's unseen left-overs."""
+    """Makes glibc give back what is free, and large blocks at once from now on: left-overs would hide a call's use."""
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_THRESHOLD, 128 << 10)
     libc.malloc_trim(0)
@@ -35,6 +37,8 @@ def peak_of(call: Callable[[], torch.Tensor], prepare: Callable[[], None]) -> Pe
     prepare()
     gc.collect()
     dist.barrier()
+    time.sleep(SETTLE)
+    return_freed_memory()
     before = status_bytes("VmRSS")
     CLEAR_REFS.write_text("5")
     result = call()

@@ -14,11 +14,11 @@ def learn_sizes(x: torch.Tensor) -> list[int]:
     return torch.cat(sizes).tolist()
 
 
-def gather_even(x: torch.Tensor) -> torch.Tensor:
-    """All blocks have one shape: the blocks are gathered into tensors of their own, then joined by a copy."""
+def gather_even(x: torch.Tensor) -> list[torch.Tensor]:
+    """All blocks have one shape: each is gathered into a tensor of its own."""
     blocks = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(blocks, x)
-    return torch.cat(blocks)
+    return blocks
 
 
 def padded_gather(x: torch.Tensor, *, even_shortcut: bool = False) -> torch.Tensor:
@@ -26,9 +26,10 @@ def padded_gather(x: torch.Tensor, *, even_shortcut: bool = False) -> torch.Tens
     sizes = learn_sizes(x)
     longest = max(sizes)
     if even_shortcut and min(sizes) == longest:
-        return gather_even(x)
+        return torch.cat(gather_even(x))
     no_padding = (0, 0) * (x.ndim - 1)
-    gathered = gather_even(pad(x, (*no_padding, 0, longest - x.shape[0])))
-    starts = range(0, longest * len(sizes), longest or 1)
-    kept = torch.cat([torch.arange(start, start + rows) for start, rows in zip(starts, sizes, strict=False)])
-    return gathered.index_select(0, kept)
+    padded = pad(x, (*no_padding, 0, longest - x.shape[0]))
+    blocks = gather_even(padded)  # held until the end, as the originals hold theirs: it counts in peak memory
+    gathered = torch.cat(blocks)
+    real = torch.arange(longest) < torch.tensor(sizes).unsqueeze(1)
+    return gathered.index_select(0, real.flatten().nonzero().squeeze(1))

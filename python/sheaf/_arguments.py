@@ -33,6 +33,9 @@ def check_tensor(op: str, x: object, where: Ranks, *, sized: bool) -> None:
     if type(x) not in _PLAIN:
         advice = "its to_local()" if hasattr(x, "to_local") else "a plain torch.Tensor"
         refuse(op, f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}", where, sized=sized)
+    if x.is_nested:  # torch has no kernel of ours to call for these
+        why = "nested tensors are not taken: pass the values and gather along their ragged dim"
+        refuse(op, why, where, sized=sized)
     if x.is_meta and not sized and type(x) is not FakeTensor:
         why = "meta tensors hold no data: with sizes unknown there is nothing to gather"
         refuse(op, why, where, sized=sized)

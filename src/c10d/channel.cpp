@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <sheaf/error.hpp>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "c10d/transfer.hpp"
 
@@ -17,17 +18,17 @@ at::Tensor as_tensor(const memory& bytes) {
   return at::from_blob(bytes.data, {static_cast<std::int64_t>(bytes.size)}, at::TensorOptions(at::kByte));
 }
 
-std::string note_key(int rank) { return "sheaf/note/" + std::to_string(rank); }
-
 }  // namespace
 
 channel::channel(const c10::intrusive_ptr<c10d::ProcessGroup>& group)
     : group_(group),
       backend_(group->getBackend(c10::DeviceType::CPU)),
+      name_(group->getGroupName()),
       rank_(group->getRank()),
       world_(group->getSize()),
       is_gloo_(backend()->getBackendName() == "gloo"),
-      timeout_(backend()->getBackendOptions()->timeout) {}
+      timeout_(backend()->getBackendOptions()->timeout),
+      global_ranks_(backend()->getBackendOptions()->global_ranks_in_group) {}
 
 c10::intrusive_ptr<c10d::Backend> channel::backend() const {
   auto alive = backend_.lock();
@@ -59,20 +60,32 @@ void channel::keep(std::unique_ptr<p2p::transfer> abandoned) {
   adopt(std::unique_ptr<transfer>(static_cast<transfer*>(abandoned.release())));
 }
 
-void channel::publish(const std::string& note) noexcept {
+c10::intrusive_ptr<c10d::Store> channel::store() const {
   try {
-    const auto group = group_.lock();
-    if (group && group->getStore()) group->getStore()->set(note_key(rank_), note);
+    return c10d::resolve_process_group("0")->getStore();
   } catch (const std::exception&) {
-    // The store may be gone with its host: the error this note is for says so.
+    const auto group = group_.lock();  // made without a default group
+    return group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
+  }
+}
+
+std::string channel::text_key(int rank) const {
+  return "sheaf/note/" + std::to_string(global_ranks_.empty() ? rank : global_ranks_[rank]);
+}
+
+void channel::publish(const std::string& text) noexcept {
+  try {
+    if (const auto shared = store()) shared->set(text_key(rank_), text);
+  } catch (const std::exception&) {
+    // The store may be gone with its host: the error this text is for says so.
   }
 }
 
 std::optional<std::string> channel::published(int rank) noexcept {
   try {
-    const auto group = group_.lock();
-    if (!group || !group->getStore() || !group->getStore()->check({note_key(rank)})) return std::nullopt;
-    return group->getStore()->get_to_str(note_key(rank));
+    const auto shared = store();
+    if (!shared || !shared->check({text_key(rank)})) return std::nullopt;
+    return shared->get_to_str(text_key(rank));
   } catch (const std::exception&) {
     return std::nullopt;
   }

@@ -16,25 +16,30 @@ class channel final : public p2p::channel {
 
   int rank() const override { return rank_; }
   int world() const override { return world_; }
+  std::string name() const override { return name_; }
   std::chrono::milliseconds timeout() const override { return timeout_; }
 
   std::unique_ptr<p2p::transfer> send(int peer, std::uint32_t tag, memory bytes) override;
   std::unique_ptr<p2p::transfer> receive(int peer, std::uint32_t tag, memory bytes) override;
   void keep(std::unique_ptr<p2p::transfer> abandoned) override;
 
-  // Notes lie in the group's store.
-  void publish(const std::string& note) noexcept override;
+  // Texts lie in the default group's store, by global rank, so that ranks in different groups find each other's.
+  void publish(const std::string& text) noexcept override;
   std::optional<std::string> published(int rank) noexcept override;
 
  private:
   c10::intrusive_ptr<c10d::Backend> backend() const;
+  c10::intrusive_ptr<c10d::Store> store() const;
+  std::string text_key(int rank) const;
 
   const c10::weak_intrusive_ptr<c10d::ProcessGroup> group_;
   const c10::weak_intrusive_ptr<c10d::Backend> backend_;
+  const std::string name_;
   const int rank_;
   const int world_;
   const bool is_gloo_;
   const std::chrono::milliseconds timeout_;
+  const std::vector<std::uint64_t> global_ranks_;  // by rank; empty: the same
 };
 
 }  // namespace sheaf::c10d_engine

@@ -31,7 +31,8 @@ memory allocate(std::size_t bytes);
 // One call as every step of it sees it.
 struct call {
   header head;
-  std::optional<std::chrono::milliseconds> timeout;  // nothing: the group's
+  std::string given = {};                                           // "[2, 3]": the sizes given, for errors
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 

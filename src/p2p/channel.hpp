@@ -2,6 +2,7 @@
 // Tagged messages between the ranks of one group: all that the point-to-point engine asks of a transport.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,7 @@ class channel {
   virtual ~channel() = default;
   virtual int rank() const = 0;
   virtual int world() const = 0;
+  virtual std::string name() const = 0;                   // the group's
   virtual std::chrono::milliseconds timeout() const = 0;  // the group's
 
   // Messages match by peer and tag (30 bits). A message shorter than its receiver's memory leaves the rest as it was.
@@ -34,9 +36,12 @@ class channel {
   // Takes over a transfer that nobody waits for any more, and its memory, until it is done.
   virtual void keep(std::unique_ptr<transfer> abandoned) = 0;
 
-  // A note under this rank's name that other ranks can read, for errors at a deadline. Neither throws.
-  virtual void publish(const std::string& note) noexcept = 0;
+  // A text under this process's name that other ranks can read, of whatever group; for errors at a deadline. Neither
+  // throws.
+  virtual void publish(const std::string& text) noexcept = 0;
   virtual std::optional<std::string> published(int rank) noexcept = 0;
+  // Whether what this rank last published is about a call that is not finished.
+  std::atomic<bool> owes_news{false};
 };
 
 }  // namespace sheaf::p2p

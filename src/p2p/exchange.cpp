@@ -74,7 +74,7 @@ std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<co
 }
 
 std::vector<std::optional<frame>> engine::refuse(const call& now) {
-  link_->publish("refused " + describe(now.head) + ": " + now.head.refusal);
+  leave_note(*link_, now, "refused " + describe(now) + ": " + now.head.refusal);
   if (!ready_) {
     const std::lock_guard lock(greeting_mutex_);
     if (!ready_) post_greeting(now);

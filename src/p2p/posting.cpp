@@ -17,7 +17,7 @@ using clock = std::chrono::steady_clock;
 // A rank that waits this long tells the others which call it is in, before anybody's deadline.
 constexpr auto longest_silence = 2s;
 // Deadlines do not strike at the same moment everywhere: how long to wait for another rank's note.
-constexpr auto note_grace = 1s;
+constexpr auto note_grace = 500ms;
 
 std::string seconds(std::chrono::milliseconds time) {
   auto text = std::to_string(std::chrono::duration<double>(time).count());
@@ -32,9 +32,11 @@ posting::~posting() {
   for (auto& message : entries_) {
     if (message.under_way) link_.keep(std::move(message.under_way));
   }
-  if (published_ && std::none_of(entries_.begin(), entries_.end(), [](auto& m) { return bool(m.under_way); })) {
-    link_.publish("finished " + title(now_.head));
-  }
+}
+
+void leave_note(channel& link, const call& now, const std::string& said) {
+  link.publish(note{link.name(), now.head.sequence, said}.encode());
+  link.owes_news = true;
 }
 
 template <class Post>
@@ -75,9 +77,9 @@ void posting::wait(std::size_t number) {
   while (!advance(message, std::min(clock::now() + wait_slice, until))) {
     throw_if_interrupted();
     const auto moment = clock::now();
-    if (moment >= speak && !published_) {
-      published_ = true;
-      link_.publish("is in " + describe(now_.head));
+    if (moment >= speak && !spoken_) {
+      spoken_ = true;
+      leave_note(link_, now_, "is in " + describe(now_));
     }
     if (moment >= until) fail_late();
   }
@@ -85,6 +87,9 @@ void posting::wait(std::size_t number) {
 
 void posting::wait_all() {
   for (std::size_t number = 0; number < entries_.size(); ++number) wait(number);
+  if (link_.owes_news.exchange(false)) {
+    link_.publish(note{link_.name(), now_.head.sequence, "finished " + title(now_.head)}.encode());
+  }
 }
 
 bool posting::try_wait_all(clock::time_point until) {
@@ -110,30 +115,35 @@ std::vector<int> posting::missing_peers() {
   return missing;
 }
 
+std::optional<note> posting::note_of(int peer) {
+  const auto text = link_.published(peer);
+  return text ? note::decode(*text) : std::nullopt;
+}
+
 void posting::fail_late() {
-  link_.publish("gave up " + describe(now_.head));
-  published_ = false;
+  leave_note(link_, now_, "gave up " + describe(now_));
   const auto missing = missing_peers();
   std::string text = title(now_.head) + ": no answer from " + rank_list(missing) + " within " +
                      seconds(now_.timeout.value_or(link_.timeout()));
   const auto patience = clock::now() + note_grace;
   for (const int peer : missing) {
-    auto note = link_.published(peer);
-    for (; !note && clock::now() < patience; note = link_.published(peer)) {
+    auto left = note_of(peer);
+    while (!is_current(left, link_.name(), now_.head.sequence) && clock::now() < patience) {
       throw_if_interrupted();
       std::this_thread::sleep_for(20ms);
+      left = note_of(peer);
     }
-    text += "; rank " + std::to_string(peer) + (note ? " " + *note : " never came");
+    text += "; " + tell(peer, left, link_.name(), now_.head.sequence);
   }
-  throw rank_error(text + ". This rank is in " + describe(now_.head));
+  throw rank_error(text + ". This rank is in " + describe(now_) + " of group \"" + link_.name() + "\"");
 }
 
 void posting::fail_lost(int peer, const std::string& why) {
-  link_.publish("lost rank " + std::to_string(peer) + " in " + describe(now_.head));
-  published_ = false;
-  const auto note = link_.published(peer);
-  throw rank_error(title(now_.head) + ": lost rank " + std::to_string(peer) + (note ? ", which " + *note : "") + ": " +
-                   why + ". The group cannot be used any more: destroy it and make a new one");
+  leave_note(link_, now_, "lost rank " + std::to_string(peer) + " in " + describe(now_));
+  const auto left = note_of(peer);
+  const auto last = left ? ", which " + left->said : std::string();
+  throw rank_error(title(now_.head) + ": lost rank " + std::to_string(peer) + last + ": " + why +
+                   ". The group cannot be used any more: destroy it and make a new one");
 }
 
 }  // namespace sheaf::p2p

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "p2p/channel.hpp"
+#include "p2p/note.hpp"
 
 namespace sheaf::p2p {
 
@@ -42,11 +43,15 @@ class posting {
   [[noreturn]] void fail_late();
   [[noreturn]] void fail_lost(int peer, const std::string& why);
   std::vector<int> missing_peers();
+  std::optional<note> note_of(int peer);
 
   channel& link_;
   const call& now_;
   std::vector<entry> entries_;
-  bool published_ = false;
+  bool spoken_ = false;
 };
+
+// Leaves a note about this call: "is in …", "gave up …", "refused …".
+void leave_note(channel& link, const call& now, const std::string& said);
 
 }  // namespace sheaf::p2p

@@ -13,6 +13,7 @@ class channel final : public p2p::channel {
 
   int rank() const override { return rank_; }
   int world() const override { return world_; }
+  std::string name() const override { return mates_.name(); }
   std::chrono::milliseconds timeout() const override { return mates_.timeout(); }
 
   std::unique_ptr<p2p::transfer> send(int peer, std::uint32_t tag, memory bytes) override;
@@ -20,7 +21,7 @@ class channel final : public p2p::channel {
   // The mailbox holds what was posted, so there is nothing to keep.
   void keep(std::unique_ptr<p2p::transfer>) override {}
 
-  void publish(const std::string& note) noexcept override { mates_.publish(rank_, note); }
+  void publish(const std::string& text) noexcept override { mates_.publish(rank_, text); }
   std::optional<std::string> published(int rank) noexcept override { return mates_.published(rank); }
 
  private:

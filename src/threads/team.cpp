@@ -54,9 +54,9 @@ team::~team() {
   all_teams().teams.erase(id_);
 }
 
-std::string team::name(int rank) const {
-  return std::string(prefix) + std::to_string(id_) + "/" + std::to_string(rank);
-}
+std::string team::name() const { return std::string(prefix) + std::to_string(id_); }
+
+std::string team::name(int rank) const { return name() + "/" + std::to_string(rank); }
 
 std::shared_ptr<message> team::meet(std::map<address, ends>& mine, std::map<address, ends>& theirs,
                                     const address& where, memory bytes, bool sending) {
@@ -101,9 +101,9 @@ void team::leave(int rank, const std::string& why) {
   changed_.notify_all();
 }
 
-void team::publish(int rank, const std::string& note) {
+void team::publish(int rank, const std::string& text) {
   const std::lock_guard lock(mutex_);
-  notes_[rank] = note;
+  notes_[rank] = text;
 }
 
 std::optional<std::string> team::published(int rank) {

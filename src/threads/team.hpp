@@ -31,7 +31,8 @@ class team {
 
   int world() const { return static_cast<int>(engines_.size()); }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  std::string name(int rank) const;
+  std::string name() const;          // "threads:<id>"
+  std::string name(int rank) const;  // "threads:<id>/<rank>"
 
   std::shared_ptr<message> post_send(int from, int to, std::uint32_t tag, memory bytes);
   std::shared_ptr<message> post_receive(int from, int to, std::uint32_t tag, memory bytes);
@@ -40,7 +41,7 @@ class team {
   // `rank` takes part no more; whoever waits for it is told why.
   void leave(int rank, const std::string& why);
 
-  void publish(int rank, const std::string& note);
+  void publish(int rank, const std::string& text);
   std::optional<std::string> published(int rank);
 
   sheaf::engine& engine(int rank) { return *engines_[rank]; }

@@ -3,7 +3,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstring>
@@ -43,7 +44,9 @@ bool place_inlined(const layout& at, const std::vector<frame>& frames, const at:
   return true;
 }
 
+// As sums are divided: narrow types in float32, complex ones by their parts.
 at::Tensor divided(const at::Tensor& x, std::int64_t world) {
+  if (x.is_complex()) return at::view_as_complex(at::view_as_real(x.resolve_conj()).div(world));
   if (c10::isFloat8Type(x.scalar_type())) return x.to(at::kFloat).div_(world).to(x.scalar_type());
   return x.div(world);
 }

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <sheaf/error.hpp>
 
+#include "core/text.hpp"
+
 namespace sheaf {
 namespace {
 
@@ -64,12 +66,6 @@ device_type device_from(c10::DeviceType device) {
   return device == c10::DeviceType::CUDA ? device_type::cuda : device_type::other;
 }
 
-std::string listed(const std::vector<std::int64_t>& values) {
-  std::string text = "[";
-  for (const auto value : values) text += (text.size() > 1 ? ", " : "") + std::to_string(value);
-  return text + "]";
-}
-
 }  // namespace
 
 refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
@@ -104,21 +100,21 @@ refusal check_sizes(const at::Tensor& sizes, int world) {
     return "sizes must have " + std::to_string(world) + " entries, one a rank, got " + std::to_string(sizes.size(0));
   }
   for (const auto rows : sizes_of(sizes)) {
-    if (rows < 0) return "sizes must not be negative, got " + listed(sizes_of(sizes));
+    if (rows < 0) return "sizes must not be negative, got " + list(sizes_of(sizes));
   }
   return std::nullopt;
 }
 
 refusal check_own_size(const std::vector<std::int64_t>& sizes, int rank, std::int64_t rows) {
   if (sizes[rank] == rows) return std::nullopt;
-  return "sizes " + listed(sizes) + " give this rank " + std::to_string(sizes[rank]) + " rows, but it has " +
+  return "sizes " + list(sizes) + " give this rank " + std::to_string(sizes[rank]) + " rows, but it has " +
          std::to_string(rows);
 }
 
 refusal check_total(const std::vector<std::int64_t>& sizes, std::int64_t total, const char* what) {
   const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   if (sum == total) return std::nullopt;
-  return "sizes " + listed(sizes) + " add up to " + std::to_string(sum) + ", but " + what + " " + std::to_string(total);
+  return "sizes " + list(sizes) + " add up to " + std::to_string(sum) + ", but " + what + " " + std::to_string(total);
 }
 
 refusal check_reduction(const at::Tensor& y, gradient mode) {
@@ -138,7 +134,9 @@ at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional
   if (op == "reduce_scatter") refuse_if(check_reduction(x, mode));
   if (sizes) {
     refuse_if(check_sizes(*sizes, 1));
-    refuse_if(check_own_size(sizes_of(*sizes), 0, x.size(dim)));
+    const auto rows = sizes_of(*sizes);
+    refuse_if(op == "reduce_scatter" ? check_total(rows, x.size(dim), "the tensor has")
+                                     : check_own_size(rows, 0, x.size(dim)));
   }
   return at::tensor({x.size(dim)}, at::kLong);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <sheaf/error.hpp>
 
+#include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/group.hpp"
 
@@ -75,6 +76,7 @@ std::vector<frame> collective::learn(std::span<const std::byte> payload) {
 }
 
 void collective::learn_if_checked(const std::vector<std::int64_t>& sizes) {
+  now_.given = list(sizes);
   if (moves_->checks_sized_calls()) learn(std::as_bytes(std::span(sizes)));
 }
 

@@ -163,6 +163,18 @@ def test_incoming_gradients_are_left_alone(way: str) -> None:
     run(3, check_other_branch, way)
 
 
+def check_constant_rank(rank: int, world: int) -> None:
+    # Rank 0 has nothing to train, yet its loss is part of the others' gradients.
+    x = torch.full((rank + 1, 2), 1.0, requires_grad=rank > 0)
+    y, _ = gather_by("musiclm all_reduce_grads", x, 0)
+    ((rank + 1) * y).sum().backward()
+    assert x.grad is None if rank == 0 else torch.equal(x.grad, torch.full_like(x, sum(range(1, world + 1))))
+
+
+def test_a_rank_without_gradients_takes_part_in_the_sum() -> None:
+    run(3, check_constant_rank)
+
+
 def check_inputs(rank: int, world: int, way: str) -> None:
     sizes = [r + 1 for r in range(world)]
     whole = torch.cat([block_of(r, sizes, 1) for r in range(world)], 1)

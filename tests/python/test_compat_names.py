@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import os
 import pickle
 import subprocess
 import sys
@@ -56,7 +58,8 @@ def test_it_can_be_put_in_place_of_its_original(name: str, monkeypatch: pytest.M
 
 def test_importing_sheaf_is_enough() -> None:
     program = "import sheaf, sys; sys.modules['a.b'] = sheaf.compat.spear_tts; print(sheaf.compat.st_moe.AllGather())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "AllGather()\n"), done.stderr
 
 
@@ -135,8 +138,8 @@ def check_one_rank(rank: int, world: int) -> None:
     mirasol = module_of("mirasol")
     with pytest.raises(AssertionError):
         mirasol.AllGather.apply(torch.ones(1), 0, None)
-    for name in NAMES:
-        x = torch.arange(6.0).view(2, 3).t()
+    inputs = [torch.arange(6.0).view(3, 2), torch.arange(6.0).view(2, 3).t()]
+    for name, x in itertools.product(NAMES, inputs):
         y, sizes = module_of(name).all_gather_variable_dim(x, dim=-1)
         assert (y.tolist(), sizes.tolist(), sizes.dtype) == (x.tolist(), [2], torch.int64)
         y.zero_()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The contrastive example, shortened: its gradient check holds, can fail, and decides the exit code."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_demo_runs_and_writes_its_picture(tmp_path: Path) -> None:
     command = [sys.executable, "examples/contrastive.py", "--steps", "11", "--mib", "1", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rows per rank  0 49" in done.stdout  # a rank without pairs took part
     assert "equal to rounding" in done.stdout

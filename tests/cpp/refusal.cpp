@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// One rank sees a mistake of its own. Where the others listen, all raise the same text; where they do not, it raises
+// at once and they at the deadline. The group goes on.
+#include "cpp/cases.hpp"
+#include "cpp/truth.hpp"
+
+namespace sheaf::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool listening() {
+  const auto* check = std::getenv("SHEAF_CHECK");
+  return check && std::string(check) == "1";
+}
+
+void expect_works(const group& me) {
+  const ragged now{.sizes = extents(me.world(), 2)};
+  expect_equal(all_gather(now.block(me.rank()), {.group = me}).tensor, now.gathered(), "the gather afterwards");
+  const auto mine = reduce_scatter(now.whole(me.rank()), now.sizes_tensor(), {.group = me});
+  expect_equal(mine, now.rows_of(now.summed(), me.rank()), "the reduction afterwards");
+}
+
+// Each rank in turn gathers `bad`.
+void expect_refused(const group& me, const at::Tensor& bad, std::int64_t dim, const std::string& why) {
+  for (int chosen = 0; chosen < me.world() && me.world() > 1; ++chosen) {
+    const bool mine = me.rank() == chosen;
+    const auto body = [&] { all_gather(mine ? bad : at::ones({2, 3}), {.dim = mine ? dim : 0, .group = me}); };
+    const auto text = error_of<c10::ValueError>(body, why);
+    expect_contains(text, "rank " + std::to_string(chosen) + " refuses: ");
+    expect_contains(text, why);
+    expect_same_everywhere(me, text);
+  }
+  expect_works(me);
+}
+
+void zero_dims(const group& me) { expect_refused(me, at::scalar_tensor(1), 0, "reshape(1)"); }
+
+void too_many_dims(const group& me) { expect_refused(me, at::ones({1, 1, 1, 1, 1, 1, 1, 1, 1}), 0, "at most 8 dims"); }
+
+void dim_out_of_range(const group& me) {
+  expect_refused(me, at::ones({2, 3}), 2, "dim must be from -2 to 1, got 2");
+  expect_refused(me, at::ones({2, 3}), -3, "dim must be from -2 to 1, got -3");
+}
+
+void sparse(const group& me) { expect_refused(me, at::ones({2, 3}).to_sparse(), 0, "sparse tensors are not taken"); }
+
+void quantized(const group& me) {
+  expect_refused(me, at::quantize_per_tensor(at::ones({2, 3}), 0.1, 0, at::kQInt8), 0, "quantized tensors");
+}
+
+void meta(const group& me) { expect_refused(me, at::ones({2, 3}, at::kMeta), 0, "meta tensors hold no data"); }
+
+void gather_sizes_of_a_number(const group& me) {
+  for (int chosen = 0; chosen < me.world() && me.world() > 1; ++chosen) {
+    const auto x = me.rank() == chosen ? at::scalar_tensor(1) : at::ones({2});
+    const auto text = error_of<c10::ValueError>([&] { gather_sizes(x, {.group = me}); }, "gather_sizes");
+    expect_contains(text, "rank " + std::to_string(chosen) + " refuses: ");
+    expect_same_everywhere(me, text);
+  }
+}
+
+// The last rank alone has it wrong. Without headers the others wait for it in vain, and say what it did.
+template <class Wrong, class Right>
+void expect_refused_with_sizes(const group& me, const std::string& why, Wrong&& wrong, Right&& right) {
+  if (me.world() == 1) return;
+  const int chosen = me.world() - 1;
+  const auto culprit = "rank " + std::to_string(chosen);
+  if (listening()) {
+    const auto text = error_of<c10::ValueError>([&] { me.rank() == chosen ? wrong() : right(); }, why);
+    expect_contains(text, culprit + " refuses: ");
+    expect_contains(text, why);
+    expect_same_everywhere(me, text);
+  } else if (me.rank() == chosen) {
+    expect_contains(error_of<c10::ValueError>(wrong, why), why);
+  } else {
+    const auto text = error_of<c10::DistBackendError>(right, why);
+    expect_contains(text, "no answer from " + culprit);
+    expect_contains(text, culprit + " refused");
+    expect_contains(text, why);
+  }
+  expect_works(me);
+}
+
+void wrong_sizes_of_a_gather(const group& me) {
+  const int world = me.world();
+  const auto gather = [&](const at::Tensor& sizes) {
+    return [&me, sizes] { all_gather(at::ones({2, 3}), {.sizes = sizes, .group = me, .timeout = 300ms}); };
+  };
+  const auto right = gather(at::full({world}, 2, at::kLong));
+  auto negative = at::full({world}, 2, at::kLong);
+  negative[0] = -2;
+  expect_refused_with_sizes(me, "one a rank, got " + std::to_string(world + 1),
+                            gather(at::full({world + 1}, 2, at::kLong)), right);
+  expect_refused_with_sizes(me, "must not be negative", gather(negative), right);
+  expect_refused_with_sizes(me, "this rank 3 rows, but it has 2", gather(at::full({world}, 3, at::kLong)), right);
+}
+
+void wrong_sizes_of_a_reduction(const group& me) {
+  const int world = me.world();
+  const auto reduce = [&](const at::Tensor& y, const at::Tensor& sizes, reduce_op op) {
+    return [&me, y, sizes, op] { reduce_scatter(y, sizes, {.op = op, .group = me, .timeout = 300ms}); };
+  };
+  const auto y = at::ones({2 * world, 3});
+  const auto sizes = at::full({world}, 2, at::kLong);
+  const auto right = reduce(y, sizes, reduce_op::sum);
+  expect_refused_with_sizes(me, "one a rank, got 1", reduce(y, sizes.narrow(0, 0, 1), reduce_op::sum), right);
+  expect_refused_with_sizes(me, "add up to " + std::to_string(3 * world), reduce(y, sizes + 1, reduce_op::sum), right);
+  expect_refused_with_sizes(me, "bool tensors have no sum", reduce(y.to(at::kBool), sizes, reduce_op::sum), right);
+  expect_refused_with_sizes(me, "no mean", reduce(y.to(at::kInt), sizes, reduce_op::mean), right);
+}
+
+void timeout_that_is_none(const group& me) {
+  if (me.world() == 1) return;
+  const auto gather = [&] {
+    const auto timeout = me.rank() == 0 ? std::optional(-1ms) : std::nullopt;
+    all_gather(at::ones({2}), {.group = me, .timeout = timeout});
+  };
+  const auto text = error_of<c10::ValueError>(gather, "a negative timeout");
+  expect_contains(text, "timeout must be a positive number of seconds");
+  expect_same_everywhere(me, text);
+}
+
+}  // namespace
+
+case_list refusal_cases() {
+  return {{"refusal/zero_dims", zero_dims},
+          {"refusal/too_many_dims", too_many_dims},
+          {"refusal/dim_out_of_range", dim_out_of_range},
+          {"refusal/sparse", sparse},
+          {"refusal/quantized", quantized},
+          {"refusal/meta", meta},
+          {"refusal/gather_sizes_of_a_number", gather_sizes_of_a_number},
+          {"refusal/wrong_sizes_of_a_gather", wrong_sizes_of_a_gather},
+          {"refusal/wrong_sizes_of_a_reduction", wrong_sizes_of_a_reduction},
+          {"refusal/timeout_that_is_none", timeout_that_is_none}};
+}
+
+}  // namespace sheaf::test
