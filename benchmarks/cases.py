@@ -86,7 +86,7 @@ def full_plan(collectives: list[str]) -> Plan:
         cases=grid(collectives, [2, 4], sizes, list(SKEWS)),
         memory=grid(gathers, [4], [64 * MIB], list(SKEWS)),
         seconds=2.0,
-        rounds=(5, 101),
+        rounds=(7, 101),
     )
 
 

@@ -2,7 +2,6 @@
 """`python -m sheaf`: what was built, for which torch, and what carries tensors on this host."""
 
 import platform
-import sys
 
 import torch
 import torch.distributed as dist
@@ -24,4 +23,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

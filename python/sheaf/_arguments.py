@@ -41,16 +41,15 @@ def check_tensor(op: str, x: object, where: Ranks, *, sized: bool) -> None:
         refuse(op, why, where, sized=sized)
 
 
-def rows(op: str, sizes: Sizes, where: Ranks) -> tuple[torch.Tensor, int]:
-    """Sizes as the ops take them, a CPU tensor, and their sum. What is wrong in them is the op's to refuse."""
+def rows(op: str, sizes: Sizes, where: Ranks) -> torch.Tensor:
+    """Sizes as the ops take them, an int64 CPU tensor. What is wrong in their values is the op's to refuse."""
     if isinstance(sizes, torch.Tensor):
         if sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool:
             refuse(op, f"sizes must be integers, got {sizes.dtype}", where, sized=True)
-        given = sizes.detach().to("cpu", torch.int64)
-        return given, given.sum().item()  # type: ignore[return-value]
+        return sizes.detach().to("cpu", torch.int64)
     if not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
         refuse(op, f"sizes must be integers, got {list(sizes)}", where, sized=True)
-    return torch.tensor(sizes, dtype=torch.int64), sum(sizes)
+    return torch.tensor(sizes, dtype=torch.int64)
 
 
 def seconds(timeout: Timeout) -> float | None:

@@ -6,7 +6,7 @@ from torch.library import get_ctx, register_fake
 
 
 def _with_rows(x: torch.Tensor, dim: int, rows: int | torch.SymInt) -> torch.Tensor:
-    shape = list(x.shape)
+    shape: list[int | torch.SymInt] = list(x.shape)
     shape[dim] = rows
     return x.new_empty(shape)
 
@@ -52,9 +52,7 @@ def _reduce_scatter_sized(
     return _with_rows(y, dim, own)
 
 
-def _gather_sizes(
-    x: torch.Tensor, dim: int, world: int, group: str, *, timeout: float | None = None
-) -> torch.Tensor:
+def _gather_sizes(x: torch.Tensor, dim: int, world: int, group: str, *, timeout: float | None = None) -> torch.Tensor:
     return _sizes(world)
 
 

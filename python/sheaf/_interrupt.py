@@ -10,7 +10,6 @@ _raise_later = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_later.argtypes = [ctypes.c_ulong, ctypes.py_object]
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int)
 def _pending() -> int:
     try:
         ctypes.pythonapi.PyErr_CheckSignals()
@@ -21,5 +20,8 @@ def _pending() -> int:
     return 0
 
 
+_callback = ctypes.CFUNCTYPE(ctypes.c_int)(_pending)
+
+
 def install() -> None:
-    ctypes.CDLL(str(_library.find().path)).sheaf_on_wait(_pending)
+    ctypes.CDLL(str(_library.find().path)).sheaf_on_wait(_callback)

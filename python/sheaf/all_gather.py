@@ -60,19 +60,19 @@ def all_gather(
     check_tensor("all_gather", x, where, sized=sizes is not None)
     given = None if sizes is None else rows("all_gather", sizes, where)
     if where.world == 1:
-        own = torch.ops.sheaf.alone(x, given and given[0], dim, "all_gather", grad)
+        own = torch.ops.sheaf.alone(x, given, dim, "all_gather", grad)
         return Gathered(x.contiguous(), own)
     limit = seconds(timeout)
     if given is None:
         if not torch.compiler.is_compiling():
             return Gathered(*torch.ops.sheaf.all_gather(x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
-        learned = torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=limit)
-        given = learned, learned.sum().item()
+        given = torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=limit)
+    total = given.sum().item() if sizes is None or isinstance(sizes, torch.Tensor) else sum(sizes)
     gathered = torch.ops.sheaf.all_gather_sized(
-        x, *given, dim, where.world, "sum", where.name, grad=grad, timeout=limit
+        x, given, total, dim, where.world, "sum", where.name, grad=grad, timeout=limit
     )
-    return Gathered(gathered, given[0])
+    return Gathered(gathered, given)
 
 
 def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout: Timeout = None) -> torch.Tensor:
@@ -86,9 +86,12 @@ def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout:
     """
     where = ranks(group)
     check_tensor("gather_sizes", x, where, sized=False)
+    sizes: torch.Tensor
     if where.world == 1:
-        return torch.ops.sheaf.alone(x, None, dim, "gather_sizes", "sum")
-    return torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=seconds(timeout))
+        sizes = torch.ops.sheaf.alone(x, None, dim, "gather_sizes", "sum")
+    else:
+        sizes = torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=seconds(timeout))
+    return sizes
 
 
 def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Tensor, ...]:

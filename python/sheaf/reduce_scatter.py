@@ -41,13 +41,14 @@ def reduce_scatter(
     """
     where = ranks(group)
     check_tensor("reduce_scatter", y, where, sized=True)
-    given, total = rows("reduce_scatter", sizes, where)
+    given = rows("reduce_scatter", sizes, where)
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op)
         return y.contiguous()
     # A row of sizes that is too short is the op's to refuse.
-    own = sizes[where.rank] if where.rank < len(sizes) else 0
-    own = own.item() if isinstance(own, torch.Tensor) else own
-    return torch.ops.sheaf.reduce_scatter_sized(
+    entry = sizes[where.rank] if where.rank < len(sizes) else 0
+    own = entry.item() if isinstance(entry, torch.Tensor) else entry
+    mine: torch.Tensor = torch.ops.sheaf.reduce_scatter_sized(
         y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
     )
+    return mine

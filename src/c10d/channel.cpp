@@ -4,7 +4,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <sheaf/error.hpp>
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "c10d/transfer.hpp"
 
@@ -20,10 +19,8 @@ at::Tensor as_tensor(const memory& bytes) {
 
 }  // namespace
 
-channel::channel(const c10::intrusive_ptr<c10d::ProcessGroup>& group)
+channel::channel(const group_pointer& group)
     : group_(group),
-      backend_(group->getBackend(c10::DeviceType::CPU)),
-      name_(group->getGroupName()),
       rank_(group->getRank()),
       world_(group->getSize()),
       is_gloo_(backend()->getBackendName() == "gloo"),
@@ -31,16 +28,16 @@ channel::channel(const c10::intrusive_ptr<c10d::ProcessGroup>& group)
       global_ranks_(backend()->getBackendOptions()->global_ranks_in_group) {}
 
 c10::intrusive_ptr<c10d::Backend> channel::backend() const {
-  auto alive = backend_.lock();
+  const auto alive = group_.lock();
   if (!alive) throw rank_error("the process group was destroyed");
-  return alive;
+  return alive->getBackend(c10::DeviceType::CPU);
 }
 
 std::unique_ptr<p2p::transfer> channel::send(int peer, std::uint32_t tag, memory bytes) {
   try {
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
     auto work = backend()->send(tensors, peer, tag_range | static_cast<int>(tag));
-    return std::make_unique<transfer>(std::move(work), std::move(bytes), backend_, is_gloo_);
+    return std::make_unique<transfer>(std::move(work), std::move(bytes), group_, is_gloo_);
   } catch (const std::exception& error) {
     throw rank_error(first_line(error));
   }
@@ -50,7 +47,7 @@ std::unique_ptr<p2p::transfer> channel::receive(int peer, std::uint32_t tag, mem
   try {
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
     auto work = backend()->recv(tensors, peer, tag_range | static_cast<int>(tag));
-    return std::make_unique<transfer>(std::move(work), std::move(bytes), backend_, is_gloo_);
+    return std::make_unique<transfer>(std::move(work), std::move(bytes), group_, is_gloo_);
   } catch (const std::exception& error) {
     throw rank_error(first_line(error));
   }
@@ -61,12 +58,9 @@ void channel::keep(std::unique_ptr<p2p::transfer> abandoned) {
 }
 
 c10::intrusive_ptr<c10d::Store> channel::store() const {
-  try {
-    return c10d::resolve_process_group("0")->getStore();
-  } catch (const std::exception&) {
-    const auto group = group_.lock();  // made without a default group
-    return group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
-  }
+  if (exists("0")) return resolve("0")->getStore();
+  const auto group = group_.lock();  // made without a default group
+  return group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
 }
 
 std::string channel::text_key(int rank) const {

@@ -3,20 +3,18 @@
 // group's collectives, so that other users of the group cannot clash with Sheaf.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-
+#include "c10d/group_ref.hpp"
 #include "p2p/channel.hpp"
 
 namespace sheaf::c10d_engine {
 
 class channel final : public p2p::channel {
  public:
-  // Holds the group and its backend weakly: a destroyed group is not kept open by Sheaf.
-  explicit channel(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+  explicit channel(const group_pointer& group);
 
   int rank() const override { return rank_; }
   int world() const override { return world_; }
-  std::string name() const override { return name_; }
+  std::string name() const override { return group_.name(); }
   std::chrono::milliseconds timeout() const override { return timeout_; }
 
   std::unique_ptr<p2p::transfer> send(int peer, std::uint32_t tag, memory bytes) override;
@@ -32,9 +30,7 @@ class channel final : public p2p::channel {
   c10::intrusive_ptr<c10d::Store> store() const;
   std::string text_key(int rank) const;
 
-  const c10::weak_intrusive_ptr<c10d::ProcessGroup> group_;
-  const c10::weak_intrusive_ptr<c10d::Backend> backend_;
-  const std::string name_;
+  const group_ref group_;
   const int rank_;
   const int world_;
   const bool is_gloo_;

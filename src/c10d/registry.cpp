@@ -3,25 +3,15 @@
 
 #include <mutex>
 #include <sheaf/error.hpp>
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <unordered_map>
 
 #include "c10d/channel.hpp"
+#include "c10d/group_ref.hpp"
 #include "core/settings.hpp"
 #include "p2p/engine.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
-
-using group_pointer = c10::intrusive_ptr<c10d::ProcessGroup>;
-
-group_pointer resolve(const std::string& name) {
-  try {
-    return c10d::resolve_process_group(name);
-  } catch (const std::exception&) {
-    throw value_error("there is no process group \"" + name + "\": was it destroyed, or never made?");
-  }
-}
 
 std::string backend_name(c10d::ProcessGroup& group, c10::DeviceType device) {
   try {
@@ -31,41 +21,38 @@ std::string backend_name(c10d::ProcessGroup& group, c10::DeviceType device) {
   }
 }
 
-// Keyed by the object, not the name: the default group is "0" again after destroy and init.
+// By the object, not the name: the default group is "0" again after destroy and init.
 class registry {
  public:
-  std::shared_ptr<engine> find(const group_pointer& group) {
+  std::shared_ptr<engine> find(const std::string& name) {
+    const auto group = resolve(name);
     const std::lock_guard lock(mutex_);
-    std::erase_if(entries_, [](const auto& item) { return item.second.group.expired(); });
-    auto& slot = entries_[group.get()];
-    if (!slot.moves) {
-      if (backend_name(*group, c10::DeviceType::CPU).empty()) {
-        throw value_error("the process group has no backend for CPU tensors: make it with one, such as gloo");
-      }
-      slot.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(group);
-      slot.moves = std::make_shared<p2p::engine>(std::make_shared<channel>(group), read_settings());
-    }
-    return slot.moves;
+    const auto known = entries_.find(group.get());
+    if (known != entries_.end() && known->second.group.lock()) return known->second.moves;
+    std::erase_if(entries_, [](const auto& item) { return !item.second.group.lock(); });
+    return entries_.emplace(group.get(), make(group)).first->second.moves;
   }
 
  private:
   struct entry {
-    c10::weak_intrusive_ptr<c10d::ProcessGroup> group{group_pointer()};
+    group_ref group;
     std::shared_ptr<engine> moves;
   };
+
+  static entry make(const group_pointer& group) {
+    if (backend_name(*group, c10::DeviceType::CPU).empty()) {
+      throw value_error("the process group has no backend for CPU tensors: make it with one, such as gloo");
+    }
+    return {group_ref(group), std::make_shared<p2p::engine>(std::make_shared<channel>(group), read_settings())};
+  }
+
   std::mutex mutex_;
-  std::unordered_map<c10d::ProcessGroup*, entry> entries_;
+  std::unordered_map<const c10d::ProcessGroup*, entry> entries_;
 };
 
 }  // namespace
 
-bool exists(const std::string& name) {
-  try {
-    return bool(c10d::resolve_process_group(name));
-  } catch (const std::exception&) {
-    return false;
-  }
-}
+bool has_group(const std::string& name) { return exists(name); }
 
 group_info inspect(const std::string& name) {
   const auto group = resolve(name);
@@ -76,7 +63,7 @@ group_info inspect(const std::string& name) {
 std::shared_ptr<engine> find(const std::string& name) {
   // Never destroyed: calls may come while the process ends.
   static auto* engines = new registry;
-  return engines->find(resolve(name));
+  return engines->find(name);
 }
 
 }  // namespace sheaf::c10d_engine

@@ -20,6 +20,6 @@ struct group_info {
 // Both throw value_error when no group has that name; find() also when the group has no backend for CPU tensors.
 std::shared_ptr<engine> find(const std::string& group);
 group_info inspect(const std::string& group);
-bool exists(const std::string& group);
+bool has_group(const std::string& group);
 
 }  // namespace sheaf::c10d_engine

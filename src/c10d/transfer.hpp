@@ -2,26 +2,24 @@
 // One c10d message under way, its memory held until it is done.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
+#include "c10d/group_ref.hpp"
 #include "p2p/channel.hpp"
 
 namespace sheaf::c10d_engine {
 
 class transfer final : public p2p::transfer {
  public:
-  transfer(c10::intrusive_ptr<c10d::Work> work, memory bytes, c10::weak_intrusive_ptr<c10d::Backend> backend,
-           bool is_gloo)
-      : work_(std::move(work)), bytes_(std::move(bytes)), backend_(std::move(backend)), is_gloo_(is_gloo) {}
+  transfer(c10::intrusive_ptr<c10d::Work> work, memory bytes, const group_ref& group, bool is_gloo)
+      : work_(std::move(work)), bytes_(std::move(bytes)), group_(group), is_gloo_(is_gloo) {}
 
   bool wait(std::chrono::steady_clock::time_point until) override;
   // The group it belongs to was destroyed: it will never be done.
-  bool is_orphan() const { return backend_.expired(); }
+  bool is_orphan() const { return !group_.lock(); }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   memory bytes_;
-  c10::weak_intrusive_ptr<c10d::Backend> backend_;
+  group_ref group_;
   const bool is_gloo_;
 };
 

@@ -50,7 +50,7 @@ void engine::greet(const call& now) {
   const std::lock_guard lock(greeting_mutex_);
   if (ready_) return;
   post_greeting(now);
-  greeting_->messages.wait_all();
+  greeting_->messages.wait_step();
 
   const auto frames = read_frames(greeting_->posted);
   if (const auto error = verdict(frames)) throw value_error(*error);

@@ -85,8 +85,12 @@ void posting::wait(std::size_t number) {
   }
 }
 
-void posting::wait_all() {
+void posting::wait_step() {
   for (std::size_t number = 0; number < entries_.size(); ++number) wait(number);
+}
+
+void posting::wait_all() {
+  wait_step();
   if (link_.owes_news.exchange(false)) {
     link_.publish(note{link_.name(), now_.head.sequence, "finished " + title(now_.head)}.encode());
   }

@@ -27,6 +27,8 @@ class posting {
   // Waits until the message is done. Throws rank_error at the deadline, or when the peer is gone.
   void wait(std::size_t message);
   void wait_all();
+  // The same for a step that is not the end of its call: what this rank last said stays.
+  void wait_step();
   // True if all are done by then; never throws for a peer that is late or gone.
   bool try_wait_all(std::chrono::steady_clock::time_point until);
 

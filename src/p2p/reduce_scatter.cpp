@@ -17,7 +17,7 @@ constexpr std::int64_t window = 3;
 class exchange_and_sum {
  public:
   exchange_and_sum(channel& link, const call& now, const layout& at, reduction op, memory whole, memory own,
-                   std::int64_t piece_bytes)
+                   shares plan)
       : at_(at),
         type_(now.head.tensors[0].type),
         op_(op),
@@ -25,7 +25,7 @@ class exchange_and_sum {
         own_(std::move(own)),
         rank_(link.rank()),
         world_(link.world()),
-        plan_(at, piece_bytes),
+        plan_(std::move(plan)),
         tag_(now, at),
         messages_(link, now) {}
 
@@ -122,8 +122,9 @@ class exchange_and_sum {
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
   greet(now);
-  const auto piece_bytes = std::min<std::int64_t>(settings_.message_bytes, preferred_piece_bytes);
-  exchange_and_sum(*link_, now, at, op, std::move(whole), std::move(own), piece_bytes).run();
+  const auto piece_bytes = std::min(settings_.message_bytes, preferred_piece_bytes);
+  exchange_and_sum(*link_, now, at, op, std::move(whole), std::move(own), shares(at, piece_bytes, is_lopsided(at)))
+      .run();
 }
 
 }  // namespace sheaf::p2p

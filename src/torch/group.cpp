@@ -74,7 +74,7 @@ std::vector<group> group::threads(int world, std::chrono::milliseconds timeout) 
 
 std::string group::name() const {
   if (!is_default_) return name_;
-  return c10d_engine::exists(default_name) ? default_name : "";
+  return c10d_engine::has_group(default_name) ? default_name : "";
 }
 
 int group::rank() const {

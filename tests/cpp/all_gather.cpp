@@ -108,7 +108,7 @@ void result_is_memory_of_its_own(const group& me) {
   const ragged now{.sizes = extents(me.world(), 3)};
   const auto x = now.block(me.rank());
   for (const bool given : {false, true}) {
-    const auto sizes = given ? std::optional(now.sizes_tensor()) : std::nullopt;
+    const auto sizes = now.sizes_if(given);
     const auto y = all_gather(x, {.sizes = sizes, .group = me}).tensor;
     expect(!y.is_alias_of(x), "the result does not alias the input");
     y.zero_();

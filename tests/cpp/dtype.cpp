@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every dtype: gathers move bytes, sums are right to the bit.
+#include <cmath>
+
 #include "cpp/cases.hpp"
 #include "cpp/truth.hpp"
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What rank r receives for an upstream gradient that is another on every rank, in each mode.
+#include <cmath>
+
 #include "cpp/cases.hpp"
 #include "cpp/truth.hpp"
 
@@ -18,7 +20,7 @@ at::Tensor truth(const ragged& now, gradient mode, int rank) {
 }
 
 at::Tensor gather(const group& me, const ragged& now, const at::Tensor& x, gradient mode, bool given) {
-  const auto sizes = given ? std::optional(now.sizes_tensor()) : std::nullopt;
+  const auto sizes = now.sizes_if(given);
   return all_gather(x, {.dim = now.dim, .sizes = sizes, .grad = mode, .group = me}).tensor;
 }
 
@@ -119,6 +121,7 @@ void nothing_is_recorded_without_need(const group& me) {
   const ragged now{.sizes = extents(me.world(), 2)};
   for (const bool given : {false, true}) {
     expect(!gather(me, now, now.block(me.rank()), gradient::sum, given).requires_grad(), "no input needs a gradient");
+    if (me.world() == 1) continue;  // there the result is the input itself
     const at::NoGradGuard no_grad;
     expect(!gather(me, now, leaf(now.block(me.rank())), gradient::sum, given).requires_grad(), "under no_grad");
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Calls drawn at random, the same on every rank: shapes, dims, sizes, types, layouts and modes nobody thought of.
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -40,7 +41,7 @@ at::Tensor shuffled(dice& draw, const at::Tensor& x) {
 
 void gather_one(const group& me, const ragged& now, dice& draw) {
   const auto mode = all_modes[draw.upto(2)];
-  const auto sizes = draw.coin() ? std::optional(now.sizes_tensor()) : std::nullopt;
+  const auto sizes = now.sizes_if(draw.coin());
   const auto text = std::string("all_gather ") + name_of(mode) + (sizes ? " given, " : " learned, ") + now.text();
   const auto x = shuffled(draw, now.block(me.rank())).detach().requires_grad_();
   const auto [y, learned] = all_gather(x, {.dim = now.dim, .sizes = sizes, .grad = mode, .group = me});
@@ -60,7 +61,7 @@ void reduce_one(const group& me, const ragged& now, dice& draw) {
   expect_equal(mine, now.rows_of(want, me.rank()), "reduce_scatter " + now.text());
   std::vector<at::Tensor> upstream;
   for (int rank = 0; rank < me.world(); ++rank) {
-    upstream.push_back(op == reduce_op::mean ? now.block(rank) / me.world() : now.block(rank));
+    upstream.push_back(op == reduce_op::mean ? divided(now.block(rank), me.world()) : now.block(rank));
   }
   expect_equal(grad_of(mine, y, now.block(me.rank())), now.joined(upstream), "its gradient " + now.text());
 }

@@ -83,7 +83,7 @@ void gradient_is_a_gather(const group& me) {
         const auto mine = reduce_scatter(y, now.sizes_tensor(), {.dim = dim, .op = op, .group = me});
         const auto upstream = now.block(me.rank());
         const auto got = grad_of(mine, y, upstream);
-        const auto want = op == reduce_op::mean ? now.gathered() / me.world() : now.gathered();
+        const auto want = op == reduce_op::mean ? divided(now.gathered(), me.world()) : now.gathered();
         expect_equal(got, want, "gradient, " + now.text());
         expect_equal(upstream, now.block(me.rank()), "the incoming gradient is as it was");
       }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Derivatives of derivatives: the backward of each op is the other, so `mean` divides once for each differentiation.
+#include <cmath>
+
 #include "cpp/cases.hpp"
 #include "cpp/truth.hpp"
 
@@ -45,7 +47,7 @@ void check(const group& me, const cubic& f, bool given) {
   const auto text = std::string(name_of(f.mode)) + (given ? ", sizes given, " : ", learned, ") + f.now.text();
   const auto x = leaf(f.now.block(rank) / 100);
   const auto w = leaf(f.weight(rank));
-  const auto sizes = given ? std::optional(f.now.sizes_tensor()) : std::nullopt;
+  const auto sizes = f.now.sizes_if(given);
   const auto y = all_gather(x, {.dim = f.now.dim, .sizes = sizes, .grad = f.mode, .group = me}).tensor;
   const auto one = at::ones({}, at::kDouble);
   const auto loss = (w * y.pow(3)).sum();

@@ -3,6 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <sstream>
@@ -113,6 +114,10 @@ at::Tensor ragged::averaged() const {
 
 at::Tensor ragged::sizes_tensor() const { return at::tensor(sizes, at::kLong); }
 
+std::optional<at::Tensor> ragged::sizes_if(bool given) const {
+  return given ? std::optional(sizes_tensor()) : std::nullopt;
+}
+
 std::string ragged::text() const {
   std::ostringstream text;
   text << "sizes " << at::IntArrayRef(sizes) << " dim " << dim << " of " << at::IntArrayRef(shape) << " "
@@ -144,6 +149,10 @@ at::Tensor sum_truth(const std::vector<at::Tensor>& values, bool mean) {
   return total.to(element).view(type).reshape(values[0].sizes());
 }
 
+at::Tensor divided(const at::Tensor& x, std::int64_t by) {
+  return x.is_complex() ? at::view_as_complex(at::view_as_real(x) / by) : x / by;
+}
+
 void expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not so: " + what);
 }
@@ -164,6 +173,11 @@ void expect_close(const at::Tensor& got, const at::Tensor& want, const std::stri
 
 void expect_contains(const std::string& text, const std::string& part) {
   expect(text.find(part) != std::string::npos, "\"" + text + "\" has \"" + part + "\" in it");
+}
+
+bool headers_are_compared() {
+  const auto* check = std::getenv("SHEAF_CHECK");
+  return check && std::string(check) == "1";
 }
 
 void expect_same_everywhere(const group& me, const std::string& text) {

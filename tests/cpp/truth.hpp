@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>
+#include <optional>
 #include <sheaf/sheaf.hpp>
 #include <stdexcept>
 #include <string>
@@ -38,6 +39,7 @@ struct ragged {
   at::Tensor summed() const;    // whole(0) + whole(1) + ...
   at::Tensor averaged() const;  // the same divided
   at::Tensor sizes_tensor() const;
+  std::optional<at::Tensor> sizes_if(bool given) const;
   std::string text() const;
 };
 
@@ -46,6 +48,8 @@ std::vector<extents> size_patterns(int world);
 
 // In rank order from rank 0's value; float32 for narrow floats, rounded once; integers wrap.
 at::Tensor sum_truth(const std::vector<at::Tensor>& values, bool mean);
+// By a number of ranks; complex values part by part.
+at::Tensor divided(const at::Tensor& x, std::int64_t by);
 
 void expect(bool holds, const std::string& what);
 // Type, shape and every bit.
@@ -66,6 +70,9 @@ std::string error_of(Body&& body, const std::string& what) {
   }
   throw std::runtime_error(what + " threw nothing");
 }
+
+// Whether ranks compare headers also where sizes are given.
+bool headers_are_compared();
 
 // All ranks have the same text, and the group carries it: it works.
 void expect_same_everywhere(const group& me, const std::string& text);

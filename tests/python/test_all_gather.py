@@ -2,10 +2,11 @@
 """all_gather over Gloo against one process: values, gradients of every mode and order, every dtype and layout."""
 
 import pytest
-import sheaf
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import sheaf
 from pool import run
 from truth import DTYPES, blocks, own_rows, patterns, rank_sum, same, values
 
@@ -152,7 +153,11 @@ def layouts(rank, world):
         same(sheaf.all_gather(x).tensor, whole, name)
         assert sheaf.all_gather(x).tensor.is_contiguous()
     expanded = torch.full((1, 3), float(rank)).expand(sizes[rank], 3)
-    same(sheaf.all_gather(expanded).tensor, torch.cat([torch.full((n, 3), float(r)) for r, n in enumerate(sizes)]), "expanded")
+    same(
+        sheaf.all_gather(expanded).tensor,
+        torch.cat([torch.full((n, 3), float(r)) for r, n in enumerate(sizes)]),
+        "expanded",
+    )
     lazy = values(rank, (sizes[rank], 2), torch.complex64)
     same(
         sheaf.all_gather(lazy.conj()).tensor,
@@ -229,8 +234,8 @@ def ordinary_result(rank, world):
     assert sheaf.split(y, sizes)[rank].shape[0] == rank + 1
     assert sheaf.offset(sizes) == sum(range(1, rank + 1))
     assert sheaf.gather_sizes(x).tolist() == [r + 1 for r in range(world)]
-    for given in (sizes, sizes.tolist(), tuple(sizes.tolist()), sizes.to(torch.int32)):
-        assert torch.equal(sheaf.all_gather(x, sizes=given).tensor, torch.ones(sum(sizes), 2))
+    for known in (sizes, sizes.tolist(), tuple(sizes.tolist()), sizes.to(torch.int32)):
+        assert torch.equal(sheaf.all_gather(x, sizes=known).tensor, torch.ones(sum(sizes), 2))
 
 
 @pytest.mark.parametrize("world", [2, 3])

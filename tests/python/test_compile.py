@@ -2,8 +2,9 @@
 """opcheck on every rank, and torch.compile with no graph break: values and gradients as in eager mode."""
 
 import pytest
-import sheaf
 import torch
+
+import sheaf
 from pool import run
 from truth import patterns, values
 

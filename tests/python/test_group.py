@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
-import sheaf
 import torch
 import torch.distributed as dist
-from pool import fresh, run
 from torch.distributed.device_mesh import init_device_mesh
+
+import sheaf
+from pool import fresh, run
 
 
 def every_name(rank, world):

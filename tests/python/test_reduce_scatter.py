@@ -2,10 +2,11 @@
 """reduce_scatter over Gloo against one process: the same bits for every dtype, and gradients of every order."""
 
 import pytest
-import sheaf
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import sheaf
 from pool import fresh, run
 from truth import COMPLEX, FLOAT8, FLOATS, INTEGERS, blocks, own_rows, patterns, rank_sum, same, shape_with, values
 
