@@ -9,14 +9,13 @@ from sheaf import _library
 LIBRARY = _library.load()
 __version__ = LIBRARY.version
 
-from sheaf import _effects, _fake, _interrupt, compat, nn  # noqa: E402
+from sheaf import _effects, _fake, compat, nn  # noqa: E402
 from sheaf._group import Engine, Group, engine  # noqa: E402
 from sheaf.all_gather import Gathered, all_gather, gather_sizes, offset, split  # noqa: E402
 from sheaf.reduce_scatter import reduce_scatter  # noqa: E402
 
 _fake.register()
 _effects.register()
-_interrupt.install()
 
 __all__ = [
     "Engine",

@@ -52,5 +52,10 @@ def rows(op: str, sizes: Sizes, where: Ranks) -> torch.Tensor:
     return torch.tensor(sizes, dtype=torch.int64)
 
 
+def alone(x: torch.Tensor) -> torch.Tensor:
+    """The own tensor as the result of a group of one."""
+    return x.contiguous() if torch.is_grad_enabled() else x.detach().contiguous()
+
+
 def seconds(timeout: Timeout) -> float | None:
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

@@ -5,7 +5,8 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from sheaf._arguments import Sizes, Timeout, check_tensor, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_tensor, rows, seconds
+from sheaf._call import call
 from sheaf._group import Group, ranks
 
 Gradient = Literal["sum", "mean", "own"]
@@ -61,16 +62,16 @@ def all_gather(
     given = None if sizes is None else rows("all_gather", sizes, where)
     if where.world == 1:
         own = torch.ops.sheaf.alone(x, given, dim, "all_gather", grad)
-        return Gathered(x.contiguous(), own)
+        return Gathered(alone(x), own)
     limit = seconds(timeout)
     if given is None:
         if not torch.compiler.is_compiling():
-            return Gathered(*torch.ops.sheaf.all_gather(x, dim, where.world, grad, where.name, timeout=limit))
+            return Gathered(*call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
-        given = torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=limit)
+        given = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=limit)
     total = given.sum().item() if sizes is None or isinstance(sizes, torch.Tensor) else sum(sizes)
-    gathered = torch.ops.sheaf.all_gather_sized(
-        x, given, total, dim, where.world, "sum", where.name, grad=grad, timeout=limit
+    gathered = call(
+        torch.ops.sheaf.all_gather_sized, x, given, total, dim, where.world, "sum", where.name, grad=grad, timeout=limit
     )
     return Gathered(gathered, given)
 
@@ -90,7 +91,7 @@ def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout:
     if where.world == 1:
         sizes = torch.ops.sheaf.alone(x, None, dim, "gather_sizes", "sum")
     else:
-        sizes = torch.ops.sheaf.gather_sizes(x, dim, where.world, where.name, timeout=seconds(timeout))
+        sizes = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=seconds(timeout))
     return sizes
 
 

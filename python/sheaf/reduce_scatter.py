@@ -5,7 +5,8 @@ from typing import Literal
 
 import torch
 
-from sheaf._arguments import Sizes, Timeout, check_tensor, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_tensor, rows, seconds
+from sheaf._call import call
 from sheaf._group import Group, ranks
 
 
@@ -44,11 +45,11 @@ def reduce_scatter(
     given = rows("reduce_scatter", sizes, where)
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op)
-        return y.contiguous()
+        return alone(y)
     # A row of sizes that is too short is the op's to refuse.
     entry = sizes[where.rank] if where.rank < len(sizes) else 0
     own = entry.item() if isinstance(entry, torch.Tensor) else entry
-    mine: torch.Tensor = torch.ops.sheaf.reduce_scatter_sized(
-        y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
+    mine: torch.Tensor = call(
+        torch.ops.sheaf.reduce_scatter_sized, y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
     )
     return mine

@@ -126,8 +126,8 @@ finding compare_modes(heads all) {
   return disagreement(all, "sizes", sized, [](const header& head) { return head.sized ? "given" : "to be learned"; });
 }
 
-std::vector<std::int64_t> given_sizes(const frame& said) {
-  std::vector<std::int64_t> sizes(said.payload.size() / 8);
+std::vector<std::int64_t> given_sizes(const frame& said, std::size_t world) {
+  std::vector<std::int64_t> sizes(std::min(world, said.payload.size() / 8));
   for (std::size_t i = 0; i < 8 * sizes.size(); ++i) {
     const auto bits = std::to_integer<std::uint64_t>(said.payload[i]) << (8 * (i % 8));
     sizes[i / 8] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sizes[i / 8]) | bits);
@@ -137,14 +137,14 @@ std::vector<std::int64_t> given_sizes(const frame& said) {
 
 finding compare_sizes(std::span<const std::optional<frame>> frames, heads all) {
   if (!all.front()->sized) return {};
-  const auto same = [&](const auto& said) { return said->payload == frames.front()->payload; };
+  const auto sizes = given_sizes(*frames.front(), frames.size());
+  const auto same = [&](const auto& said) { return given_sizes(*said, frames.size()) == sizes; };
   if (!std::ranges::all_of(frames, same)) {
     std::vector<std::string> values;
-    for (const auto& said : frames) values.push_back(list(given_sizes(*said)));
+    for (const auto& said : frames) values.push_back(list(given_sizes(*said, frames.size())));
     return "ranks disagree on sizes: " + group_by_value(values);
   }
-  const auto sizes = given_sizes(*frames.front());
-  if (sizes.size() != frames.size() || frames.front()->payload.size() % 8 != 0) {
+  if (sizes.size() != frames.size()) {
     return "sizes: expected one size a rank (" + std::to_string(frames.size()) + "), got " + list(sizes);
   }
   if (all.front()->op != operation::all_gather) return {};

@@ -11,7 +11,7 @@
 namespace sheaf {
 
 // frames[r] is what rank r said; nullopt: what came from rank r was no frame of this protocol. Payloads of sized calls
-// hold the sizes given, as little-endian int64. Returns the error, or nothing to go on.
+// begin with the sizes given, one int64 a rank, little-endian. Returns the error, or nothing to go on.
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames);
 
 // "float32 on ranks 0, 2, 3; int32 on rank 1": equal values together, in the order of their first rank.

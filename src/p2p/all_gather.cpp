@@ -5,6 +5,8 @@
 
 #include "core/copy.hpp"
 #include "p2p/engine.hpp"
+#include "p2p/posting.hpp"
+#include "p2p/tags.hpp"
 
 namespace sheaf::p2p {
 namespace {
@@ -20,11 +22,12 @@ void split(const memory& whole, std::size_t limit, Part&& part) {
 }  // namespace
 
 void engine::all_gather(const call& now, const layout& at, memory own, memory result) {
-  greet(now);
+  patience waiting(*link_, now);
+  greet(waiting);
   const data_tags tag(now, at);
   const auto limit = static_cast<std::size_t>(settings_.message_bytes);
   const bool in_place = at.outer == 1;
-  posting messages(*link_, now);
+  posting messages(*link_, waiting);
 
   struct arrival {
     int peer;
@@ -56,6 +59,7 @@ void engine::all_gather(const call& now, const layout& at, memory own, memory re
     }
   }
   messages.wait_all();
+  waiting.finish();
 }
 
 }  // namespace sheaf::p2p

@@ -1,89 +1,102 @@
 // SPDX-License-Identifier: MIT
 // Learn: one frame from every rank to every rank, in one round.
-#include <cstring>
 #include <sheaf/error.hpp>
-#include <string_view>
 
 #include "core/verdict.hpp"
 #include "p2p/engine.hpp"
+#include "p2p/posting.hpp"
 
 namespace sheaf::p2p {
 namespace {
 
 // Ranks in step are in the same call within this; then all of them raise the same text, whoever refused.
-constexpr std::chrono::milliseconds refusal_grace{250};
+constexpr std::chrono::seconds refusal_grace{1};
+constexpr std::chrono::milliseconds farewell{50};
+
+std::string text_of(const std::vector<std::byte>& payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
 
 }  // namespace
 
-engine::round engine::post_frames(posting& messages, const header& head, std::span<const std::byte> payload) {
-  round posted;
-  const auto bytes = encode(head, payload);
-  posted.own = allocate(bytes.size());
-  std::memcpy(posted.own.data, bytes.data(), bytes.size());
-  const auto tag = frame_tag(head);
-  const auto all = allocate(frame_capacity * world());
+void engine::send_greeting(patience& waiting) {
+  if (greeting_sent_) return;
+  greeting_sent_ = true;
+  const auto text = settings_.text();
+  greetings_[rank()] = text;
+  posting messages(*link_, waiting);  // left to the channel: nobody here waits for it
+  mail_.send(messages, header{}, std::as_bytes(std::span(text)));
+}
+
+void engine::hear_greetings(patience& waiting) {
+  if (ready_) return;
   for (int peer = 0; peer < world(); ++peer) {
-    posted.frames.push_back(peer == rank() ? posted.own : all.slice(frame_capacity * peer, frame_capacity));
-    if (peer != rank()) messages.receive(peer, tag, posted.frames.back());
+    if (greetings_[peer]) continue;
+    const auto said = mail_.receive(peer, 0, waiting);
+    greetings_[peer] = said ? text_of(said->payload) : "another protocol version of Sheaf, or something else";
   }
-  for (int step = 1; step < world(); ++step) messages.send((rank() + step) % world(), tag, posted.own);
-  return posted;
-}
-
-std::vector<std::optional<frame>> engine::read_frames(const round& posted) const {
-  std::vector<std::optional<frame>> frames;
-  for (const auto& bytes : posted.frames) frames.push_back(decode({bytes.data, bytes.size}));
-  return frames;
-}
-
-void engine::post_greeting(const call& now) {
-  if (!greeting_) {
-    greeting_ = std::make_unique<greeting>(*link_, now);
-    const auto text = settings_.text();
-    greeting_->posted = post_frames(greeting_->messages, header{}, std::as_bytes(std::span(text)));
-  }
-  greeting_->now = now;
-}
-
-void engine::greet(const call& now) {
-  if (ready_) return;
-  const std::lock_guard lock(greeting_mutex_);
-  if (ready_) return;
-  post_greeting(now);
-  greeting_->messages.wait_step();
-
-  const auto frames = read_frames(greeting_->posted);
-  if (const auto error = verdict(frames)) throw value_error(*error);
   std::vector<std::string> texts;
-  for (const auto& said : frames) {
-    texts.emplace_back(reinterpret_cast<const char*>(said->payload.data()), said->payload.size());
-  }
+  for (const auto& text : greetings_) texts.push_back(*text);
   for (const auto& text : texts) {
     if (text != texts[0]) throw value_error("ranks disagree on settings: " + group_by_value(texts));
   }
   ready_ = true;
-  greeting_.reset();
+}
+
+void engine::greet(patience& waiting) {
+  if (ready_) return;
+  const std::lock_guard lock(mail_mutex_);
+  send_greeting(waiting);
+  hear_greetings(waiting);
 }
 
 std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<const std::byte> payload) {
-  greet(now);
-  posting messages(*link_, now);
-  const auto posted = post_frames(messages, now.head, payload);
-  messages.wait_all();
-  return read_frames(posted);
+  patience waiting(*link_, now);
+  const std::lock_guard lock(mail_mutex_);
+  send_greeting(waiting);
+  posting messages(*link_, waiting);
+  mail_.send(messages, now.head, payload);
+  hear_greetings(waiting);
+  std::vector<std::optional<frame>> frames;
+  for (int peer = 0; peer < world(); ++peer) {
+    frames.push_back(peer == rank() ? frame{now.head, {payload.begin(), payload.end()}}
+                                    : mail_.receive(peer, now.head.sequence, waiting));
+  }
+  // Whoever sent a frame has room for one. A rank that refuses call after call without looking has not, and the
+  // channel keeps what it will read later.
+  messages.leave(std::chrono::steady_clock::now() + farewell);
+  waiting.finish();
+  return frames;
 }
 
 std::vector<std::optional<frame>> engine::refuse(const call& now) {
-  leave_note(*link_, now, "refused " + describe(now) + ": " + now.head.refusal);
-  if (!ready_) {
-    const std::lock_guard lock(greeting_mutex_);
-    if (!ready_) post_greeting(now);
+  patience waiting(*link_, now);
+  waiting.tell_others("refused " + describe(now) + ": " + now.head.refusal);
+  const std::lock_guard lock(mail_mutex_);
+  send_greeting(waiting);
+  posting messages(*link_, waiting);
+  mail_.send(messages, now.head, {});
+  for (int peer = 0; peer < world(); ++peer) {
+    if (peer != rank()) mail_.stand_ready(peer);
   }
-  if (now.head.sized && !settings_.check) return {};  // nobody listens for a frame
-  posting messages(*link_, now);
-  const auto posted = post_frames(messages, now.head, {});
-  if (!messages.try_wait_all(std::chrono::steady_clock::now() + refusal_grace)) return {};
-  return read_frames(posted);
+  if (now.head.sized && !settings_.check) return {};  // large blocks come without a frame
+  const auto until = std::chrono::steady_clock::now() + refusal_grace;
+  std::vector<std::optional<frame>> frames;
+  for (int peer = 0; peer < world(); ++peer) {
+    if (peer == rank()) {
+      frames.emplace_back(frame{now.head, {}});
+      continue;
+    }
+    // Where the peer's greeting has not been read yet it is read here, as any older frame is passed by: keep it.
+    if (!mail_.has(peer, greetings_[peer] ? now.head.sequence : 0, until)) return {};
+    if (!greetings_[peer]) {
+      const auto said = mail_.receive(peer, 0, waiting);
+      if (said) greetings_[peer] = text_of(said->payload);
+      if (!mail_.has(peer, now.head.sequence, until)) return {};
+    }
+    frames.push_back(mail_.receive(peer, now.head.sequence, waiting));
+  }
+  return frames;
 }
 
 }  // namespace sheaf::p2p

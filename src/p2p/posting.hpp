@@ -5,17 +5,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "p2p/channel.hpp"
-#include "p2p/note.hpp"
+#include "p2p/patience.hpp"
 
 namespace sheaf::p2p {
 
 class posting {
  public:
-  posting(channel& link, const call& now) : link_(link), now_(now) {}
+  posting(channel& link, patience& waiting) : link_(link), waiting_(waiting) {}
   ~posting();
   posting(const posting&) = delete;
   posting& operator=(const posting&) = delete;
@@ -27,33 +26,23 @@ class posting {
   // Waits until the message is done. Throws rank_error at the deadline, or when the peer is gone.
   void wait(std::size_t message);
   void wait_all();
-  // The same for a step that is not the end of its call: what this rank last said stays.
-  void wait_step();
-  // True if all are done by then; never throws for a peer that is late or gone.
-  bool try_wait_all(std::chrono::steady_clock::time_point until);
+  // For messages whose fate is not this call's: by `until` at the latest the rest is left to the channel.
+  void leave(std::chrono::steady_clock::time_point until);
 
  private:
   struct entry {
     int peer;
     std::unique_ptr<transfer> under_way;  // null once it is done
-  };
 
-  std::chrono::steady_clock::time_point deadline() const;
+    bool is_done(std::chrono::steady_clock::time_point until);
+  };
   template <class Post>
   std::size_t post(int peer, Post&& start);
-  bool advance(entry& message, std::chrono::steady_clock::time_point until);
-  [[noreturn]] void fail_late();
-  [[noreturn]] void fail_lost(int peer, const std::string& why);
   std::vector<int> missing_peers();
-  std::optional<note> note_of(int peer);
 
   channel& link_;
-  const call& now_;
+  patience& waiting_;
   std::vector<entry> entries_;
-  bool spoken_ = false;
 };
-
-// Leaves a note about this call: "is in …", "gave up …", "refused …".
-void leave_note(channel& link, const call& now, const std::string& said);
 
 }  // namespace sheaf::p2p

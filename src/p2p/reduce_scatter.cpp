@@ -5,7 +5,9 @@
 
 #include "core/copy.hpp"
 #include "p2p/engine.hpp"
+#include "p2p/posting.hpp"
 #include "p2p/shares.hpp"
+#include "p2p/tags.hpp"
 
 namespace sheaf::p2p {
 namespace {
@@ -16,18 +18,18 @@ constexpr std::int64_t window = 3;
 // One reduce_scatter of one rank.
 class exchange_and_sum {
  public:
-  exchange_and_sum(channel& link, const call& now, const layout& at, reduction op, memory whole, memory own,
+  exchange_and_sum(channel& link, patience& waiting, const layout& at, reduction op, memory whole, memory own,
                    shares plan)
       : at_(at),
-        type_(now.head.tensors[0].type),
+        type_(waiting.now().head.tensors[0].type),
         op_(op),
         whole_(std::move(whole)),
         own_(std::move(own)),
         rank_(link.rank()),
         world_(link.world()),
         plan_(std::move(plan)),
-        tag_(now, at),
-        messages_(link, now) {}
+        tag_(waiting.now(), at),
+        messages_(link, waiting) {}
 
   void run() {
     receive_finished();
@@ -121,10 +123,12 @@ class exchange_and_sum {
 }  // namespace
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
-  greet(now);
+  patience waiting(*link_, now);
+  greet(waiting);
   const auto piece_bytes = std::min(settings_.message_bytes, preferred_piece_bytes);
-  exchange_and_sum(*link_, now, at, op, std::move(whole), std::move(own), shares(at, piece_bytes, is_lopsided(at)))
+  exchange_and_sum(*link_, waiting, at, op, std::move(whole), std::move(own), shares(at, piece_bytes, is_lopsided(at)))
       .run();
+  waiting.finish();
 }
 
 }  // namespace sheaf::p2p

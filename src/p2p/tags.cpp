@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Calls that disagree must not match: a data message's tag is a hash of all that ranks must agree on.
-#include "p2p/engine.hpp"
+#include "p2p/tags.hpp"
 
 namespace sheaf::p2p {
 namespace {
-
-constexpr std::uint64_t frames = 0x5368656166;  // apart from data
 
 // The finaliser of splitmix64: every bit of the input moves every bit of the output.
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
@@ -15,11 +12,7 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
   return x ^ (x >> 31);
 }
 
-std::uint32_t to_tag(std::uint64_t hash) { return static_cast<std::uint32_t>(hash >> 34); }
-
 }  // namespace
-
-std::uint32_t frame_tag(const header& head) { return to_tag(mix(frames, head.sequence)); }
 
 data_tags::data_tags(const call& now, const layout& at) {
   const auto& head = now.head;
@@ -38,6 +31,8 @@ data_tags::data_tags(const call& now, const layout& at) {
   call_ = hash;
 }
 
-std::uint32_t data_tags::operator()(std::uint64_t piece) const { return to_tag(mix(call_, piece)); }
+std::uint32_t data_tags::operator()(std::uint64_t piece) const {
+  return static_cast<std::uint32_t>(mix(call_, piece) >> 34) | 1;
+}
 
 }  // namespace sheaf::p2p

@@ -27,21 +27,20 @@ recording recording_of(const at::Tensor& x) {
   return x.requires_grad() ? recording::on : recording::idle;
 }
 
-// True when every block came along with its header, and is now in place.
-bool place_inlined(const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
-  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
+// Blocks that all ride along with their headers: one round is the whole call.
+bool is_small(const layout& at) {
+  for (std::size_t rank = 0; rank < at.sizes.size(); ++rank) {
     if (at.block_bytes(rank) > static_cast<std::int64_t>(inline_bytes)) return false;
   }
-  auto* whole = static_cast<std::byte*>(result.mutable_data_ptr());
+  return at.sizes.size() <= max_inline_ranks;
+}
+
+void place_inlined(const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
   for (std::size_t rank = 0; rank < frames.size(); ++rank) {
     const auto& payload = frames[rank].payload;
-    if (payload.size() != static_cast<std::size_t>(at.block_bytes(rank))) {
-      throw rank_error("rank " + std::to_string(rank) + " sent " + std::to_string(payload.size()) + " bytes of " +
-                       std::to_string(at.block_bytes(rank)));
-    }
-    place(at, rank, payload.data(), whole);
+    check_inlined(rank, payload.size(), at.block_bytes(rank));
+    place(at, rank, payload.data(), static_cast<std::byte*>(result.mutable_data_ptr()));
   }
-  return true;
 }
 
 // As sums are divided: narrow types in float32, complex ones by their parts.
@@ -75,7 +74,11 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
     const auto rows = rows_of(frames);
     const auto at = layout_of(run.tensor(), rows);
     auto result = empty_with_rows(x, dim, at.rows);
-    if (!place_inlined(at, frames, result)) run.all_gather(at, own, result);
+    if (is_small(at)) {
+      place_inlined(at, frames, result);
+    } else {
+      run.all_gather(at, own, result);
+    }
     return {result, at::tensor(rows, at::kLong)};
   });
 }
@@ -99,13 +102,18 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
     run.refuse_if(check_total(rows, total.expect_int(), "total is"));
     if (run.mode() == gradient::mean) run.refuse_if(check_reduction(x, gradient::mean));
     run.describe(x, dim, recording_of(x));
+    run.give(rows);
     const auto at = layout_of(run.tensor(), rows);
     if (run.mode() == gradient::own) return gather_own(x, at, run.rank(), dim);
 
-    run.learn_if_checked(rows);
     const auto own = contiguous(run.mode() == gradient::mean ? divided(x, world) : x);
     auto result = empty_with_rows(x, dim, at.rows);
-    run.all_gather(at, own, result);
+    if (is_small(at)) {
+      place_inlined(at, run.learn(bytes_of(own)), result);
+    } else {
+      run.learn_if_checked();
+      run.all_gather(at, own, result);
+    }
     return result;
   });
 }
@@ -192,14 +200,17 @@ gathered all_gather(const at::Tensor& x, const all_gather_options& options) {
   const auto timeout = seconds_of(options.timeout);
   if (world == 1) {
     auto sizes = translated([&] { return alone("all_gather", x, options.sizes, options.dim, options.grad); });
-    return {x.contiguous(), std::move(sizes)};
+    return {alone_result(x), std::move(sizes)};
+  }
+  if (const auto why = check_dispatched(x)) {
+    translated([&] { refuse_for_all(operation::all_gather, *why, group, options.sizes.has_value()); });
   }
   if (!options.sizes) {
     auto [tensor, sizes] = ops::all_gather(x, options.dim, world, grad, group, timeout);
     return {std::move(tensor), std::move(sizes)};
   }
-  const auto sizes = options.sizes->to(at::kCPU, at::kLong);
-  const auto total = sizes.sum().item<std::int64_t>();
+  const auto sizes = rows_as_given(*options.sizes);
+  const auto total = sizes.scalar_type() == at::kLong ? sizes.sum().item<std::int64_t>() : 0;
   return {ops::all_gather_sized(x, sizes, total, options.dim, world, "sum", group, grad, timeout, 0), sizes};
 }
 

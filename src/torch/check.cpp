@@ -73,6 +73,7 @@ refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
   if (x.is_nested()) return "nested tensors are not taken: pass the values and gather along their ragged dim";
   if (x.is_quantized()) return "quantized tensors are not taken: pass x.int_repr() or x.dequantize()";
   if (x.layout() != at::kStrided) return "sparse tensors are not taken: pass x.to_dense(), or its parts";
+  if (x._fw_grad(0).defined()) return "forward-mode AD is not supported: use reverse mode";
   if (x.dim() == 0) return "a 0-d tensor has no dim to gather along: pass x.reshape(1)";
   if (x.dim() > record::max_dims) {
     return "tensors have at most " + std::to_string(record::max_dims) + " dims, got " + std::to_string(x.dim()) +
@@ -154,6 +155,11 @@ record record_of(const at::Tensor& x, std::int64_t dim) {
 std::vector<std::int64_t> sizes_of(const at::Tensor& sizes) {
   const auto rows = sizes.to(at::kCPU, at::kLong).contiguous();
   return {rows.const_data_ptr<std::int64_t>(), rows.const_data_ptr<std::int64_t>() + rows.numel()};
+}
+
+at::Tensor rows_as_given(const at::Tensor& sizes) {
+  if (!sizes.defined() || !c10::isIntegralType(sizes.scalar_type(), /*includeBool=*/false)) return sizes;
+  return sizes.to(at::kCPU, at::kLong).contiguous();
 }
 
 gradient gradient_from(std::string_view text) {

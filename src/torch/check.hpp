@@ -31,6 +31,9 @@ at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional
 record record_of(const at::Tensor& x, std::int64_t dim);
 std::vector<std::int64_t> sizes_of(const at::Tensor& sizes);
 
+// On the CPU; int64 where they are integers, so that anything else is the op's to refuse.
+at::Tensor rows_as_given(const at::Tensor& sizes);
+
 // Throws value_error for anything but sum, mean and own.
 gradient gradient_from(std::string_view text);
 

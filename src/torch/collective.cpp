@@ -2,6 +2,7 @@
 #include "torch/collective.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <sheaf/error.hpp>
@@ -66,18 +67,28 @@ void collective::describe(const at::Tensor& x, std::int64_t dim, recording recor
   now_.head.records_gradient = records;
 }
 
-std::vector<frame> collective::learn(std::span<const std::byte> payload) {
-  const auto said = moves_->exchange(now_, payload);
+void collective::give(const std::vector<std::int64_t>& sizes) {
+  given_ = sizes;
+  now_.given = list(sizes);
+}
+
+std::vector<frame> collective::learn(std::span<const std::byte> data) {
+  const auto sizes = std::as_bytes(std::span(given_));
+  std::vector<std::byte> payload(sizes.begin(), sizes.end());
+  payload.insert(payload.end(), data.begin(), data.end());
+  auto said = moves_->exchange(now_, payload);
   if (const auto error = verdict(said)) throw value_error(*error);
   std::vector<frame> frames;
-  for (const auto& one : said) frames.push_back(*one);
+  for (auto& one : said) {
+    one->payload.erase(one->payload.begin(), one->payload.begin() + static_cast<std::ptrdiff_t>(sizes.size()));
+    frames.push_back(std::move(*one));
+  }
   last_outcome().any_rank_records = any_records(frames);
   return frames;
 }
 
-void collective::learn_if_checked(const std::vector<std::int64_t>& sizes) {
-  now_.given = list(sizes);
-  if (moves_->checks_sized_calls()) learn(std::as_bytes(std::span(sizes)));
+void collective::learn_if_checked() {
+  if (moves_->checks_sized_calls()) learn({});
 }
 
 void collective::all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result) {
@@ -87,6 +98,27 @@ void collective::all_gather(const layout& at, const at::Tensor& own, const at::T
 void collective::reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own) {
   const auto op = mode() == gradient::mean ? reduction::mean : reduction::sum;
   moves_->reduce_scatter(now_, at, op, memory_of(whole), memory_of(own));
+}
+
+void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized) {
+  collective run({.op = op, .mode = "sum", .group = group, .world = find_engine(group)->world(), .sized = sized});
+  run.refuse_if(why);
+}
+
+refusal check_dispatched(const at::Tensor& x) {
+  if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
+  return x.is_meta() ? check_carried(x) : std::nullopt;
+}
+
+at::Tensor alone_result(const at::Tensor& x) {
+  const auto result = x.contiguous();
+  return c10::GradMode::is_enabled() ? result : result.detach();
+}
+
+void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected) {
+  if (static_cast<std::int64_t>(got) == expected) return;
+  throw rank_error("rank " + std::to_string(rank) + " sent " + std::to_string(got) + " bytes of " +
+                   std::to_string(expected));
 }
 
 std::vector<std::int64_t> rows_of(const std::vector<frame>& frames) {

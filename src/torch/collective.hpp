@@ -33,10 +33,12 @@ class collective {
   void refuse_if(const refusal& why);
   // Takes the tensor's record into the header; the tensor has passed check_tensor.
   void describe(const at::Tensor& x, std::int64_t dim, recording records);
-  // Learn, and the verdict: throws value_error with the same text on every rank.
-  std::vector<frame> learn(std::span<const std::byte> payload);
-  // For calls with sizes given: compares headers and sizes where that is asked for.
-  void learn_if_checked(const std::vector<std::int64_t>& sizes);
+  // For calls with sizes given: they are compared where headers are.
+  void give(const std::vector<std::int64_t>& sizes);
+  // Learn, and the verdict: throws value_error with the same text on every rank. frames[r].payload is rank r's `data`.
+  std::vector<frame> learn(std::span<const std::byte> data);
+  // Headers alone, where calls with sizes given exchange them at all.
+  void learn_if_checked();
 
   int rank() const { return moves_->rank(); }
   int world() const { return moves_->world(); }
@@ -51,8 +53,20 @@ class collective {
 
   std::shared_ptr<engine> moves_;
   call now_;
+  std::vector<std::int64_t> given_;
 };
 
+// Refuses what never reaches a kernel, for all ranks that listen. Throws value_error.
+void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized);
+// Tensors for which torch calls no kernel of Sheaf's, or another's.
+refusal check_dispatched(const at::Tensor& x);
+// The own tensor as the result of a group of one.
+at::Tensor alone_result(const at::Tensor& x);
+
+// Above this the sizes given leave no room in a frame for data.
+inline constexpr std::size_t max_inline_ranks = 512;
+// Throws rank_error when a rank's frame brought another number of bytes than its header says.
+void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected);
 // Every rank's rows, from its header.
 std::vector<std::int64_t> rows_of(const std::vector<frame>& frames);
 // `x` as plain contiguous bytes: no lazy conjugation or negation.

@@ -19,16 +19,10 @@ auto find_op(const char* name) {
 
 // For callers above the ops that refuse what never reaches one (a tensor subclass): the peers hear of it all the same.
 void refuse(std::string op, std::string why, std::string group, bool sized) {
-  translated([&] {
-    collective run({.op = op == "reduce_scatter" ? operation::reduce_scatter
-                          : op == "gather_sizes" ? operation::gather_sizes
-                                                 : operation::all_gather,
-                    .mode = "sum",
-                    .group = group,
-                    .world = find_engine(group)->world(),
-                    .sized = sized});
-    run.refuse_if(why);
-  });
+  const auto kind = op == "reduce_scatter" ? operation::reduce_scatter
+                    : op == "gather_sizes" ? operation::gather_sizes
+                                           : operation::all_gather;
+  translated([&] { refuse_for_all(kind, why, group, sized); });
 }
 
 std::tuple<std::string, std::string> engine_of(std::string group) {

@@ -5,11 +5,31 @@
 
 #include <sheaf/reduce_scatter.hpp>
 
+#include "core/copy.hpp"
+#include "core/sum.hpp"
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
 #include "torch/ops.hpp"
 
 namespace sheaf {
+namespace {
+
+// Tensors that came along with their headers, whole: each rank sums its own rows of them.
+void sum_inlined(const collective& run, const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
+  std::vector<std::vector<std::byte>> blocks;
+  std::vector<const std::byte*> sources;
+  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
+    check_inlined(rank, frames[rank].payload.size(), at.bytes());
+    blocks.emplace_back(result.nbytes());
+    pack(at, run.rank(), frames[rank].payload.data(), 0, at.block_bytes(run.rank()), blocks.back().data());
+    sources.push_back(blocks.back().data());
+  }
+  const auto op = run.mode() == gradient::mean ? reduction::mean : reduction::sum;
+  sum_ranks(run.tensor().type, op, sources, static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
+}
+
+}  // namespace
+
 namespace kernels {
 
 at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
@@ -29,17 +49,21 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
     const auto rows = sizes_of(sizes);
     run.refuse_if(check_total(rows, y.size(dim), "the tensor has"));
     run.refuse_if(check_own_size(rows, run.rank(), own.expect_int()));
-    const auto at = [&] {
-      run.describe(y, dim, recording::off);
-      return layout_of(run.tensor(), rows);
-    }();
+    run.describe(y, dim, recording::off);
+    run.give(rows);
+    const auto at = layout_of(run.tensor(), rows);
     if (run.mode() == gradient::own) {
       return y.narrow(dim, at.offsets[run.rank()], rows[run.rank()]).clone(at::MemoryFormat::Contiguous);
     }
     run.refuse_if(check_reduction(y, run.mode()));
-    run.learn_if_checked(rows);
+    const auto whole = contiguous(y);
     auto result = empty_with_rows(y, dim, rows[run.rank()]);
-    run.reduce_scatter(at, contiguous(y), result);
+    if (at.bytes() <= static_cast<std::int64_t>(inline_bytes) && rows.size() <= max_inline_ranks) {
+      sum_inlined(run, at, run.learn(bytes_of(whole)), result);
+    } else {
+      run.learn_if_checked();
+      run.reduce_scatter(at, whole, result);
+    }
     return result;
   });
 }
@@ -101,12 +125,17 @@ at::Tensor reduce_scatter(const at::Tensor& y, const at::Tensor& sizes, const re
       const auto mode = options.op == reduce_op::mean ? gradient::mean : gradient::sum;
       return alone("reduce_scatter", y, sizes, options.dim, mode);
     });
-    return y.contiguous();
+    return alone_result(y);
   }
-  const auto rows = sizes.to(at::kCPU, at::kLong).contiguous();
+  if (const auto why = check_dispatched(y)) {
+    translated([&] { refuse_for_all(operation::reduce_scatter, *why, options.group.name(), true); });
+  }
+  const auto rows = rows_as_given(sizes);
   const auto rank = options.group.rank();
   // A row of sizes that is too short is the op's to refuse.
-  const auto own = rows.dim() == 1 && rank < rows.size(0) ? rows.const_data_ptr<std::int64_t>()[rank] : 0;
+  const auto own = rows.scalar_type() == at::kLong && rows.dim() == 1 && rank < rows.size(0)
+                       ? rows.const_data_ptr<std::int64_t>()[rank]
+                       : 0;
   return ops::reduce_scatter_sized(y, rows, own, options.dim, options.group.world(),
                                    options.op == reduce_op::mean ? "mean" : "sum", options.group.name(),
                                    seconds_of(options.timeout), 0);

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 using clock = std::chrono::steady_clock;
 
 constexpr auto patience = 250ms;
-constexpr auto lateness = 2s;  // beyond the others' patience, with room for their search for its note
+constexpr auto lateness = 1200ms;  // beyond the others' patience, with room for their search for its note
 constexpr auto far_below_the_groups_timeout = 20s;
 
 void expect_works(const group& me) {

@@ -123,6 +123,15 @@ def test_names_exist(document: Path) -> None:
         assert re.search(rf"\b{name}\b", CODE), name
 
 
+def test_schemas_are_the_registered_ones() -> None:
+    (text,) = [each.text for each in all_blocks("text") if "all_gather_sized(Tensor" in each.text]
+    written = re.sub(r"\n +", " ", text).splitlines()
+    assert len(written) == 4
+    for line in written:
+        schema = torch._C.parse_schema(f"sheaf::{line}")
+        assert schema == getattr(torch.ops.sheaf, line.split("(")[0]).default._schema, line
+
+
 def test_paths_exist() -> None:
     assert check_doc_paths.main() == 0
 

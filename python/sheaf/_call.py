@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+"""Calls an op so that Ctrl-C comes out as what it is."""
+
+from typing import Any
+
+import torch
+
+
+def call(op: Any, *args: object, **keywords: object) -> Any:
+    if torch.compiler.is_compiling():
+        return op(*args, **keywords)
+    try:
+        return op(*args, **keywords)
+    except RuntimeError:
+        _let_python_run()
+        raise
+
+
+def _let_python_run() -> None:
+    """What a signal handler raised during the op's wait is raised here, at the next call that Python makes."""

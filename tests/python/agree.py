@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: MIT
+"""What every test of an error asks: the same text on every rank, and a group that works on."""
+
+import torch
+
+import sheaf
+from pool import run, run_raises
+from truth import patterns
+
+
+def works(rank, world):
+    sizes = patterns(world)[0]
+    got = sheaf.all_gather(torch.full((sizes[rank],), float(rank)))
+    assert got.sizes.tolist() == sizes
+    assert got.tensor.sum() == sum(r * n for r, n in enumerate(sizes))
+
+
+def everyone_says(world, text, body, *args):
+    """The same ValueError on every rank, and a group that works on."""
+    raised = run_raises(world, body, *args)
+    assert [error and error[0] for error in raised] == ["ValueError"] * world, raised
+    assert len({error[1] for error in raised}) == 1, raised
+    assert text in raised[0][1], raised[0]
+    run(world, works)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: MIT
+"""Absent, late, dead and interrupted ranks, and calls without headers that disagree: who is named, what works on."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import sheaf
+from agree import everyone_says, works
+from pool import fresh, run, run_raises
+
+WRONG_SIZES = {
+    "length": ([2, 2], "sizes must have 3 entries, one a rank, got 2"),
+    "negative": ([2, 2, -1], "sizes must not be negative, got [2, 2, -1]"),
+    "own": ([2, 2, 5], "give this rank 5 rows, but it has 2"),
+    "type": ([2, 2, 2.0], "sizes must be integers"),
+}
+
+
+LARGE = 3000
+"""Columns that make a block too large to ride along with its header: then sized calls exchange none."""
+
+
+def wrong_sizes(rank, world, sizes, columns, timeout):
+    right = [2, 2, 2]
+    start = time.monotonic()
+    try:
+        sheaf.all_gather(torch.ones(2, columns), sizes=sizes if rank == 2 else right, timeout=timeout)
+    finally:
+        took = time.monotonic() - start
+        assert rank != 2 or took < timeout / 2, f"the rank that sees its mistake waited {took:.1f} s"
+
+
+@pytest.mark.parametrize("name", WRONG_SIZES)
+def test_wrong_sizes_of_small_tensors(name):
+    sizes, text = WRONG_SIZES[name]
+    everyone_says(3, text, wrong_sizes, sizes, 3, 30)
+
+
+@pytest.mark.parametrize("name", WRONG_SIZES)
+def test_wrong_sizes_without_headers(name):
+    sizes, text = WRONG_SIZES[name]
+    raised = run_raises(3, wrong_sizes, sizes, LARGE, 1.5)
+    assert raised[2][0] == "ValueError" and text in raised[2][1], raised[2]
+    for rank in (0, 1):
+        kind, said = raised[rank]
+        assert kind == "DistBackendError", raised[rank]
+        assert "no answer from rank 2 within 1.5 s" in said and text in said, said
+    run(3, works)
+
+
+def checked(rank, world):
+    """One process group with SHEAF_CHECK=1: what would end at the deadline is a ValueError on every rank."""
+    said = []
+    for sizes, _ in WRONG_SIZES.values():
+        with pytest.raises(ValueError, match=" #") as caught:
+            sheaf.all_gather(torch.ones(2, LARGE), sizes=sizes if rank == 2 else [2, 2, 2])
+        said.append(str(caught.value))
+    for call in (
+        lambda: sheaf.reduce_scatter(torch.ones(6, LARGE if rank else LARGE + 1), [2, 2, 2]),
+        lambda: sheaf.reduce_scatter(torch.ones(6, LARGE), [2, 2, 2] if rank else [1, 3, 2]),
+        lambda: sheaf.reduce_scatter(torch.ones(6, LARGE), [2, 2, 2], op="sum" if rank else "mean"),
+        lambda: sheaf.reduce_scatter(torch.ones(6, LARGE), [2, 2, 2]) if rank else sheaf.gather_sizes(torch.ones(6)),
+    ):
+        with pytest.raises(ValueError, match=" #") as caught:
+            call()
+        said.append(str(caught.value))
+    x = torch.ones(rank + 1, requires_grad=True)
+    sheaf.all_gather(x, sizes=[1, 2, 3]).tensor.sum().backward()
+    assert x.grad.tolist() == [3.0] * (rank + 1)
+    return said
+
+
+def test_headers_of_sized_calls():
+    outcomes = fresh(3, checked, env={"SHEAF_CHECK": "1"}, timeout=120)
+    assert all(outcome.error is None for outcome in outcomes), outcomes
+    said = [outcome.value for outcome in outcomes]
+    assert said[0] == said[1] == said[2], said
+    for (_, text), got in zip(WRONG_SIZES.values(), said[0], strict=False):
+        assert text in got, said[0]
+    assert "the size of dim 1" in said[0][4] and "sizes: [1, 3, 2] on rank 0" in said[0][5], said[0]
+    assert "mean on rank 0" in said[0][6] and "op: gather_sizes on rank 0" in said[0][7], said[0]
+
+
+def settings_differ(rank, world):
+    os.environ["SHEAF_CHECK"] = str(rank % 2)
+    sheaf.all_gather(torch.ones(1))
+
+
+def test_settings_are_compared():
+    outcomes = fresh(2, settings_differ)
+    said = {outcome.error for outcome in outcomes}
+    assert len(said) == 1, said
+    kind, text = said.pop()
+    assert kind == "ValueError" and "SHEAF_CHECK=0" in text and "SHEAF_CHECK=1" in text, text
+
+
+def sizes_disagree(rank, world, columns):
+    sheaf.all_gather(torch.ones(2, columns), sizes=[2, 2, 3] if rank == 0 else [2, 2, 2], timeout=1)
+
+
+def test_sizes_that_disagree_never_match():
+    # rank 2 has 2 rows: only rank 0's sizes are wrong, and rank 0 cannot see it
+    everyone_says(3, "ranks disagree on sizes: [2, 2, 3] on rank 0; [2, 2, 2] on ranks 1, 2", sizes_disagree, 2)
+    for kind, text in run_raises(3, sizes_disagree, LARGE):
+        assert kind == "DistBackendError" and "no answer from rank" in text, text
+        assert "sizes [2, 2, 3]" in text and "sizes [2, 2, 2]" in text, text
+    run(3, works)
+
+
+def different_ops(rank, world, columns):
+    x = torch.ones(6, columns)
+    if rank == 0:
+        sheaf.reduce_scatter(x, [2, 2, 2], timeout=1)
+    sheaf.all_gather(x, timeout=1)
+
+
+def test_calls_of_different_kinds():
+    everyone_says(3, "ranks disagree on op: reduce_scatter on rank 0; all_gather on ranks 1, 2", different_ops, 2)
+    raised = run_raises(3, different_ops, LARGE)
+    assert {error[0] for error in raised} == {"DistBackendError"}, raised
+    assert "rank 0 gave up reduce_scatter" in raised[1][1] or "rank 0 is in reduce_scatter" in raised[1][1], raised[1]
+    assert "all_gather" in raised[0][1].split("no answer")[1], raised[0]
+    run(3, works)
+
+
+def past_it(rank, world):
+    """Rank 0 makes a call without a header and gives up; the others wait in it when it comes to the next."""
+    x = torch.ones(2, LARGE)
+    if rank == 0:
+        with pytest.raises(dist.DistBackendError, match="no answer"):
+            sheaf.all_gather(x, sizes=[2, 2, 2], timeout=0.5)
+    else:
+        start = time.monotonic()
+        with pytest.raises(dist.DistBackendError, match="rank 0 is past it, in all_gather"):
+            sheaf.all_gather(x, timeout=30)
+        assert time.monotonic() - start < 15
+    sheaf.all_gather(x)
+
+
+def test_a_rank_that_went_on():
+    run(3, past_it)
+
+
+def late(rank, world):
+    if rank == 1:
+        time.sleep(2)
+    sheaf.all_gather(torch.ones(rank + 1), timeout=0.7)
+
+
+def test_a_late_rank_is_named_and_the_group_works_on():
+    raised = run_raises(3, late)
+    for rank in (0, 2):
+        kind, text = raised[rank]
+        assert kind == "DistBackendError" and "no answer from rank 1 within 0.7 s; rank 1 never came" in text, text
+    assert raised[1] is None, "what the others had posted was withdrawn"
+    run(3, works)
+
+
+def skipped_backward(rank, world):
+    x = torch.ones(3, requires_grad=True)
+    y, _ = sheaf.all_gather(x, timeout=1)
+    if rank != 1:
+        y.sum().backward()
+
+
+def test_a_rank_that_skips_the_backward():
+    outcomes = fresh(3, skipped_backward)
+    assert outcomes[1].error is None
+    for rank in (0, 2):
+        kind, text = outcomes[rank].error
+        assert kind == "DistBackendError" and "rank 1 never came" in text and "differentiates #1" in text, text
+
+
+def skipped_then_next(rank, world):
+    x = torch.ones(3, requires_grad=True)
+    y, _ = sheaf.all_gather(x, timeout=20)
+    if rank != 1:
+        y.sum().backward()
+    sheaf.all_gather(x, timeout=20)
+
+
+def test_a_rank_that_skips_the_backward_and_goes_on():
+    start = time.monotonic()
+    outcomes = fresh(3, skipped_then_next)
+    for outcome in outcomes:
+        kind, text = outcome.error
+        assert kind == "ValueError", text
+        assert "ranks disagree on op: reduce_scatter on ranks 0, 2; all_gather on rank 1" in text, text
+    assert time.monotonic() - start < 18
+
+
+def out_of_step(rank, world):
+    """Two groups in different orders."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([0, 1])]
+    order = pairs if rank == 0 else pairs[::-1]
+    for group in order:
+        sheaf.all_gather(torch.ones(1), group=group, timeout=1.5)
+
+
+def test_groups_in_different_orders():
+    for rank, outcome in enumerate(fresh(2, out_of_step)):
+        kind, text = outcome.error
+        assert kind == "DistBackendError", text
+        assert f"rank {1 - rank} never came: it " in text and 'all_gather #1 (float32 [1], dim 0) of group "' in text, (
+            text
+        )
+
+
+def dies(rank, world):
+    sheaf.all_gather(torch.ones(1))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sheaf.all_gather(torch.ones(1), timeout=20)
+
+
+def test_a_dead_rank_is_named():
+    start = time.monotonic()
+    outcomes = fresh(3, dies, timeout=60)
+    assert outcomes[1].returncode == -signal.SIGKILL
+    for rank in (0, 2):
+        kind, text = outcomes[rank].error
+        assert kind == "DistBackendError" and "lost rank" in text, text
+    assert any("lost rank 1" in outcomes[rank].error[1] for rank in (0, 2))
+    assert time.monotonic() - start < 45
+
+
+def interrupted(rank, world, backward):
+    x = torch.ones(2, requires_grad=True)
+    y, _ = sheaf.all_gather(x, timeout=30)
+    if rank == 1:
+        time.sleep(4)
+        return 0.0
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    try:
+        if not backward:
+            sheaf.all_gather(x, timeout=30)
+        try:
+            y.sum().backward()
+        except RuntimeError:  # what came through autograd is followed by the interrupt itself
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        return time.monotonic() - start
+    raise AssertionError("Ctrl-C was lost")
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_control_c_ends_a_wait(backward):
+    outcomes = fresh(2, interrupted, backward)
+    assert outcomes[0].error is None and outcomes[0].value < 1.5, outcomes[0]
