@@ -67,9 +67,9 @@ demo: build ## the main job: four processes train on ragged batches
 	$(say) "demo"
 	@$(PY) examples/contrastive.py
 
-bench: build ## Sheaf beside the padded way and others; writes docs/benchmarks.md
+bench: build ## Sheaf beside the padded way and others, in tables and in out/bench.json
 	$(say) "benchmarks"
-	@$(PY) -m benchmarks
+	@$(PY) -m benchmarks --json out/bench.json
 
 test: cpp-test fuzz-test python-test consumer-test wheel-test ## every test
 	$(say) "all tests passed"

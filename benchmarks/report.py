@@ -14,9 +14,11 @@ from benchmarks.engine import Result, Timing
 from benchmarks.launch import cores
 from benchmarks.memory import Peak
 from benchmarks.must_show import promises
-from benchmarks.tables import tables_of
+from benchmarks.tables import summary_table, tables_of
 
-DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs" / "benchmarks.md"
+README = ROOT / "README.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
@@ -55,13 +57,18 @@ def from_json(entry: dict[str, Any]) -> Result:
 
 
 def write_docs(results: list[Result], where: dict[str, Any]) -> None:
+    """The tables of docs/benchmarks.md and README.md."""
+    fill(DOCS, [measured_on(where), *(table.markdown() for table in reversed(tables_of(results, promises(results))))])
+    fill(README, [summary_table(results).markdown(), measured_on(where)])
+
+
+def fill(page: Path, parts: list[str]) -> None:
     """Replaces what lies between the two markers; the rest of the page is written by hand."""
-    before, rest = DOCS.read_text().split(BEGIN)
+    before, rest = page.read_text().split(BEGIN)
     _, after = rest.split(END)
-    DOCS.write_text(f"{before}{BEGIN}\n\n{markdown(results, where)}\n\n{END}{after}")
+    page.write_text("\n\n".join([before + BEGIN, *parts, END]) + after)
 
 
-def markdown(results: list[Result], where: dict[str, Any]) -> str:
-    measured_on = f"Measured with torch {where['torch']} and Python {where['python']} on {where['system']},"
-    tables = reversed(tables_of(results, promises(results)))
-    return "\n\n".join([f"{measured_on} {where['cores']} cores.", *(table.markdown() for table in tables)])
+def measured_on(where: dict[str, Any]) -> str:
+    machine = f"{where['system']}, {where['cores']} cores"
+    return f"Measured with torch {where['torch']} and Python {where['python']} on {machine}."

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from benchmarks.cases import COLLECTIVES
 from benchmarks.engine import Result, Timing
-from benchmarks.must_show import Promise, size_text, speedup
+from benchmarks.must_show import ALL_REDUCE, PADDED, SHORTCUT, WORLD, Promise, size_text, speedup
 
 TITLES = {
     "all_gather": "Forward: `sheaf.all_gather(x)`, sizes learned",
@@ -72,6 +72,23 @@ def bandwidth(result: Result, timing: Timing) -> float:
     """GB/s of the bytes that must cross between ranks: (W - 1) / W of N on the average rank, whatever the skew."""
     case = result.case
     return (case.world - 1) / case.world * case.nbytes / (timing.median_ms * 1e6)
+
+
+def summary_table(results: list[Result]) -> Table:
+    """Few lines for the front page: the smallest and the largest of four ranks, even and one-heavy."""
+    timed = [each for each in results if each.timings and each.case.world == WORLD]
+    extremes = {min(each.case.nbytes for each in timed), max(each.case.nbytes for each in timed)} if timed else set()
+    rows = []
+    for each in timed:
+        case = each.case
+        if case.nbytes not in extremes or case.skew not in ("even", "one-heavy"):
+            continue
+        forward = case.collective == "all_gather"
+        compared = [compared_text(each, name) for name in ((PADDED, SHORTCUT) if forward else (ALL_REDUCE, "-"))]
+        what = "`all_gather`" if forward else "its `sum` backward"
+        rows.append([f"{what}, {size_text(case.nbytes)}, {case.skew}", *compared])
+    columns = ["four ranks on Gloo", "the padded way takes", "with a shortcut for even sizes"]
+    return Table("How many times as long as Sheaf", columns, rows)
 
 
 def memory_table(results: list[Result]) -> Table:

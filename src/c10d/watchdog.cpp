@@ -14,9 +14,10 @@ using namespace std::chrono_literals;
 
 // Far beyond any slice, so that Gloo itself never times out.
 constexpr auto never = std::chrono::milliseconds(24h * 365);
-// Waking a sleeping thread costs more than a short wait: the thread looks around by itself while there is traffic.
-constexpr auto tick = 10ms;
-constexpr int idle_ticks = 100;
+// Waking a sleeping thread costs more than a short wait: the thread looks around by itself while there is traffic, and
+// is woken only for an end that comes before it would look.
+constexpr auto tick = 100ms;
+constexpr int idle_ticks = 10;
 
 class watchdog {
  public:
@@ -33,7 +34,7 @@ class watchdog {
   handle add(c10d::Work& work, clock::time_point until) {
     const std::lock_guard lock(mutex_);
     watches_.push_front({&work, until});
-    if (asleep_) changed_.notify_one();
+    if (until < next_look_) changed_.notify_one();
     return watches_.begin();
   }
 
@@ -45,17 +46,19 @@ class watchdog {
  private:
   void run() {
     std::unique_lock lock(mutex_);
-    for (int quiet = 0;;) {
-      asleep_ = watches_.empty() && quiet >= idle_ticks;
-      if (asleep_) {
-        changed_.wait(lock, [this] { return !watches_.empty(); });
-        asleep_ = false;
+    for (int quiet = 0;; quiet = watches_.empty() ? quiet + 1 : 0) {
+      next_look_ = quiet < idle_ticks ? clock::now() + tick : clock::time_point::max();
+      for (const auto& [work, until] : watches_) next_look_ = std::min(next_look_, until);
+      if (next_look_ == clock::time_point::max()) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_until(lock, next_look_);
       }
-      quiet = watches_.empty() ? quiet + 1 : 0;
-      changed_.wait_for(lock, tick, [] { return false; });
       const auto now = clock::now();
       for (auto& [work, until] : watches_) {
-        if (now >= until) work->abort();
+        if (now < until) continue;
+        work->abort();
+        until = now + tick;  // once more, should the wait have begun only now
       }
     }
   }
@@ -63,7 +66,7 @@ class watchdog {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<watch> watches_;
-  bool asleep_ = false;
+  clock::time_point next_look_ = clock::time_point::max();
 };
 
 // Never destroyed: its thread runs to the end of the process.

@@ -9,6 +9,7 @@
 #include "core/settings.hpp"
 #include "p2p/channel.hpp"
 #include "p2p/mail.hpp"
+#include "p2p/scratch.hpp"
 
 namespace sheaf::p2p {
 
@@ -35,6 +36,7 @@ class engine final : public sheaf::engine {
 
   std::shared_ptr<channel> link_;
   const settings settings_;
+  const std::shared_ptr<scratch> scratch_ = std::make_shared<scratch>();
   std::atomic<std::uint64_t> sequence_{0};
 
   std::mutex mail_mutex_;  // guards all below

@@ -8,9 +8,6 @@
 
 namespace sheaf::p2p {
 
-// Of 256 KiB to 4 MiB, the fastest over Gloo at 64 MiB with four ranks.
-inline constexpr std::int64_t preferred_piece_bytes = std::int64_t{2} << 20;
-
 // Whether sharing out the sums beats each owner's summing its own: one block is large, and over an even share. Handing
 // results on costs a message more, so small tensors are faster with their owners.
 bool is_lopsided(const layout& at);

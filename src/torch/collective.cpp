@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sheaf/error.hpp>
 
+#include "core/pages.hpp"
 #include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/group.hpp"
@@ -145,7 +146,9 @@ layout layout_of(const record& tensor, const std::vector<std::int64_t>& sizes) {
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
   auto shape = x.sizes().vec();
   shape[dim < 0 ? dim + x.dim() : dim] = rows;
-  return at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
+  auto result = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
+  prefer_huge_pages(static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
+  return result;
 }
 
 outcome& last_outcome() {

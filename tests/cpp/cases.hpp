@@ -3,6 +3,7 @@
 // library says otherwise. One runner makes the ranks threads, another loads this from processes that share a group.
 #pragma once
 
+#include <ostream>
 #include <sheaf/export.hpp>
 #include <sheaf/group.hpp>
 #include <string>
@@ -14,6 +15,9 @@ struct test_case {
   const char* name;
   void (*body)(const group& me);
 };
+
+// What GoogleTest shows of a case.
+inline void PrintTo(const test_case& one, std::ostream* stream) { *stream << one.name; }
 
 using case_list = std::vector<test_case>;
 

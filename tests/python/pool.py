@@ -10,6 +10,7 @@ import ctypes
 import dataclasses
 import datetime
 import faulthandler
+import gc
 import os
 import pickle
 import signal
@@ -289,6 +290,8 @@ def _serve(fd: int, rank: int, world: int, port: int, parent: int, group_timeout
             break
         conn.send_bytes(_perform(rank, world, message))
     if dist.is_initialized():
+        # A caught exception's frames may hold a group; one that is alive when Python ends aborts in Gloo's threads.
+        gc.collect()
         dist.destroy_process_group()
 
 

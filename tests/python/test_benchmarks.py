@@ -48,9 +48,11 @@ def test_full_plan_is_the_whole_grid() -> None:
 def test_harness_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    docs, numbers = tmp_path / "benchmarks.md", tmp_path / "deep" / "bench.json"
+    docs, readme, numbers = tmp_path / "benchmarks.md", tmp_path / "README.md", tmp_path / "deep" / "bench.json"
     shutil.copy(report.DOCS, docs)
+    shutil.copy(report.README, readme)
     monkeypatch.setattr(report, "DOCS", docs)
+    monkeypatch.setattr(report, "README", readme)
     monkeypatch.setattr(cli, "quick_plan", tiny_plan)
 
     assert cli.main(["--quick", "--json", str(numbers), "--write-docs"]) == 0
@@ -68,6 +70,7 @@ def test_harness_end_to_end(
     shown = capsys.readouterr().out
     assert "one-heavy" in shown
     assert "some-empty" in docs.read_text().split(report.BEGIN)[1].split(report.END)[0]
+    assert "one-heavy" in readme.read_text().split(report.BEGIN)[1].split(report.END)[0]
 
     # The same tables come from the file, without measuring.
     before = docs.read_text()
