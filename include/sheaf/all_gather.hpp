@@ -16,7 +16,7 @@ namespace sheaf {
 
 struct all_gather_options {
   std::int64_t dim = 0;
-  std::optional<at::Tensor> sizes = std::nullopt;  // every rank's rows, where they are known: then nothing is exchanged
+  std::optional<at::Tensor> sizes = std::nullopt;  // every rank's rows, where they are known
   gradient grad = gradient::sum;
   sheaf::group group = {};
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's

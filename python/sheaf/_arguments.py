@@ -24,10 +24,18 @@ def refuse(op: str, why: str, where: Ranks, *, sized: bool) -> NoReturn:
     raise ValueError(f"{op}: {why}")
 
 
-def check_tensor(op: str, x: object, where: Ranks, *, sized: bool) -> None:
-    """A subclass would take the call for itself before the op sees it."""
+def check_types(
+    op: str, x: object, dim: object, where: Ranks, *, sized: bool, mode: object = "sum", timeout: object = None
+) -> None:
+    """What torch would refuse, or a subclass take for itself, before the op sees it and the other ranks hear of it."""
     if torch.compiler.is_compiling():
         return
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        refuse(op, f"dim must be an integer, got {dim!r}", where, sized=sized)
+    if not isinstance(mode, str):
+        refuse(op, f"a mode is a string, got {mode!r}", where, sized=sized)
+    if not isinstance(timeout, int | float | timedelta | None):
+        refuse(op, f"timeout must be a number of seconds or a timedelta, got {timeout!r}", where, sized=sized)
     if not isinstance(x, torch.Tensor):
         refuse(op, f"a tensor is needed, got {type(x).__name__}", where, sized=sized)
     if type(x) not in _PLAIN:
@@ -47,8 +55,12 @@ def rows(op: str, sizes: Sizes, where: Ranks) -> torch.Tensor:
         if sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool:
             refuse(op, f"sizes must be integers, got {sizes.dtype}", where, sized=True)
         return sizes.detach().to("cpu", torch.int64)
+    if not isinstance(sizes, list | tuple):
+        refuse(op, f"sizes must be a tensor, a list or a tuple, got {type(sizes).__name__}", where, sized=True)
     if not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
         refuse(op, f"sizes must be integers, got {list(sizes)}", where, sized=True)
+    if not torch.compiler.is_compiling() and sum(map(abs, sizes)) >= 2**63:
+        refuse(op, f"sizes must add up to what 63 bits hold, got {list(sizes)}", where, sized=True)
     return torch.tensor(sizes, dtype=torch.int64)
 
 

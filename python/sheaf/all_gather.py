@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from sheaf._arguments import Sizes, Timeout, alone, check_tensor, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_types, rows, seconds
 from sheaf._call import call
 from sheaf._group import Group, ranks
 
@@ -35,13 +35,14 @@ def all_gather(
     have no rows.
 
     All ranks must agree on dtype, device type, number of dims, `dim`, the sizes of all other dims, `grad`, and on
-    whether `sizes` is given; where they do not, every rank raises the same ValueError.
+    whether `sizes` is given. Where they do not, every rank raises the same ValueError; with `sizes` given and blocks of
+    more than 8 KiB they raise at the deadline, unless SHEAF_CHECK=1.
 
     Args:
         x: the own block: any dtype, any layout, at least 1-d and at most 8-d.
         dim: where blocks differ in size and are joined; may be negative.
         sizes: every rank's size along `dim`, where it is known (a tensor on any device, a list or a tuple): then
-            nothing is exchanged but the data.
+            large blocks travel without a round before them.
         grad: what the gradient of the own block is, for losses L_q on every rank q: "sum", the own rows of the sum over
             q of dL_q/dy; "mean", that divided by the number of ranks; "own", the own rows of dL_r/dy, without
             communication.
@@ -58,7 +59,7 @@ def all_gather(
         (torch.Size([5, 4]), [2, 3])
     """
     where = ranks(group)
-    check_tensor("all_gather", x, where, sized=sizes is not None)
+    check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout)
     given = None if sizes is None else rows("all_gather", sizes, where)
     if where.world == 1:
         own = torch.ops.sheaf.alone(x, given, dim, "all_gather", grad)
@@ -86,7 +87,7 @@ def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout:
         tensor([2, 3])
     """
     where = ranks(group)
-    check_tensor("gather_sizes", x, where, sized=False)
+    check_types("gather_sizes", x, dim, where, sized=False, timeout=timeout)
     sizes: torch.Tensor
     if where.world == 1:
         sizes = torch.ops.sheaf.alone(x, None, dim, "gather_sizes", "sum")

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from sheaf._arguments import Sizes, Timeout, alone, check_tensor, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_types, rows, seconds
 from sheaf._call import call
 from sheaf._group import Group, ranks
 
@@ -24,8 +24,9 @@ def reduce_scatter(
     Shapes: every rank passes `(..., n_0 + n_1 + ..., ...)`, rank r receives `(..., n_r, ...)`, contiguous. Sums run in
     rank order (float16, bfloat16 and float8 in float32), so they have the same bits in every run; integers wrap.
 
-    All ranks must agree on shape, dtype, device type, `dim`, `sizes` and `op`. A disagreement ends at the deadline
-    with an error that says who is in which call; with SHEAF_CHECK=1 it is a ValueError at once.
+    All ranks must agree on shape, dtype, device type, `dim`, `sizes` and `op`. For tensors of up to 8 KiB, or with
+    SHEAF_CHECK=1, a disagreement is the same ValueError on every rank; otherwise it ends at the deadline with an error
+    that says who is in which call.
 
     Args:
         y: the tensor to sum: any dtype but bool; for the mean, no integers either.
@@ -41,14 +42,14 @@ def reduce_scatter(
         tensor(2.)
     """
     where = ranks(group)
-    check_tensor("reduce_scatter", y, where, sized=True)
+    check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout)
     given = rows("reduce_scatter", sizes, where)
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op)
         return alone(y)
     # A row of sizes that is too short is the op's to refuse.
-    entry = sizes[where.rank] if where.rank < len(sizes) else 0
-    own = entry.item() if isinstance(entry, torch.Tensor) else entry
+    known = given.dim() == 1 and where.rank < given.shape[0]
+    own = (given[where.rank].item() if isinstance(sizes, torch.Tensor) else sizes[where.rank]) if known else 0
     mine: torch.Tensor = call(
         torch.ops.sheaf.reduce_scatter_sized, y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
     )

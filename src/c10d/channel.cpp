@@ -24,8 +24,8 @@ channel::channel(const group_pointer& group)
       rank_(group->getRank()),
       world_(group->getSize()),
       is_gloo_(backend()->getBackendName() == "gloo"),
-      timeout_(backend()->getBackendOptions()->timeout),
-      global_ranks_(backend()->getBackendOptions()->global_ranks_in_group) {}
+      timeout_(options_of(*group) ? options_of(*group)->timeout : kBackendDefaultTimeout),
+      global_ranks_(options_of(*group) ? options_of(*group)->global_ranks_in_group : std::vector<std::uint64_t>()) {}
 
 c10::intrusive_ptr<c10d::Backend> channel::backend() const {
   const auto alive = group_.lock();

@@ -10,15 +10,7 @@ namespace {
 
 constexpr auto mark_start = " sheaf:";
 
-// Null where the backend has no options to write into; then the address must do.
-c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
-  try {
-    return group.getBackend(c10::DeviceType::CPU)->getBackendOptions();
-  } catch (const std::exception&) {
-    return {};
-  }
-}
-
+// Empty where there are no options to write into; then the address must do.
 std::string mark_of(c10d::ProcessGroup& group) {
   const auto options = options_of(group);
   const auto start = options ? options->group_desc.rfind(mark_start) : std::string::npos;
@@ -38,6 +30,14 @@ std::string marked(c10d::ProcessGroup& group) {
 }
 
 }  // namespace
+
+c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
+  try {
+    return group.getBackend(c10::DeviceType::CPU)->getBackendOptions();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
 
 group_ref::group_ref(const group_pointer& group)
     : name_(group->getGroupName()), address_(group.get()), mark_(marked(*group)) {}

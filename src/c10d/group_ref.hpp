@@ -26,6 +26,9 @@ class group_ref {
   std::string mark_;
 };
 
+// Null where the group's CPU backend has none.
+c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group);
+
 // Throws value_error when no group has that name.
 group_pointer resolve(const std::string& name);
 bool exists(const std::string& name);

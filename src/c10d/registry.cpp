@@ -24,16 +24,25 @@ std::string backend_name(c10d::ProcessGroup& group, c10::DeviceType device) {
 // By the object, not the name: the default group is "0" again after destroy and init.
 class registry {
  public:
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    sweep();
+  }
+
   std::shared_ptr<engine> find(const std::string& name) {
     const auto group = resolve(name);
     const std::lock_guard lock(mutex_);
     const auto known = entries_.find(group.get());
     if (known != entries_.end() && known->second.group.lock()) return known->second.moves;
-    std::erase_if(entries_, [](const auto& item) { return !item.second.group.lock(); });
+    sweep();
     return entries_.emplace(group.get(), make(group)).first->second.moves;
   }
 
  private:
+  void sweep() {
+    std::erase_if(entries_, [](const auto& item) { return !item.second.group.lock(); });
+  }
+
   struct entry {
     group_ref group;
     std::shared_ptr<engine> moves;
@@ -50,6 +59,12 @@ class registry {
   std::unordered_map<const c10d::ProcessGroup*, entry> entries_;
 };
 
+// Never destroyed: calls may come while the process ends.
+registry& engines() {
+  static auto* all = new registry;
+  return *all;
+}
+
 }  // namespace
 
 bool has_group(const std::string& name) { return exists(name); }
@@ -60,10 +75,8 @@ group_info inspect(const std::string& name) {
           backend_name(*group, c10::DeviceType::CUDA)};
 }
 
-std::shared_ptr<engine> find(const std::string& name) {
-  // Never destroyed: calls may come while the process ends.
-  static auto* engines = new registry;
-  return engines->find(name);
-}
+std::shared_ptr<engine> find(const std::string& name) { return engines().find(name); }
+
+void forget_destroyed_groups() { engines().forget(); }
 
 }  // namespace sheaf::c10d_engine

@@ -22,4 +22,7 @@ std::shared_ptr<engine> find(const std::string& group);
 group_info inspect(const std::string& group);
 bool has_group(const std::string& group);
 
+// Drops the engines of groups that are gone: what stands ready to receive keeps their sockets open.
+void forget_destroyed_groups();
+
 }  // namespace sheaf::c10d_engine

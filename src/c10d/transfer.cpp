@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "c10d/transfer.hpp"
 
-#include <condition_variable>
+#include <unistd.h>
+
 #include <list>
 #include <mutex>
 #include <sheaf/error.hpp>
@@ -81,8 +82,13 @@ bool transfer::wait(clock::time_point until) {
 }
 
 void adopt(std::unique_ptr<transfer> abandoned) {
-  // Never destroyed: its thread may outlive main.
+  // Never destroyed: its thread may outlive main. What a parent left behind is nothing to a child of fork.
   static auto* home = new orphanage;
+  static auto owner = getpid();
+  if (owner != getpid()) {
+    owner = getpid();
+    home = new orphanage;
+  }
   home->add(std::move(abandoned));
 }
 

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "c10d/watchdog.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <list>
+#include <mutex>
 #include <thread>
+
+#include "c10d/registry.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
@@ -18,6 +24,7 @@ constexpr auto never = std::chrono::milliseconds(24h * 365);
 // is woken only for an end that comes before it would look.
 constexpr auto tick = 100ms;
 constexpr int idle_ticks = 10;
+constexpr auto idle_tick = 1s;  // to look after what was left behind
 
 class watchdog {
  public:
@@ -47,12 +54,13 @@ class watchdog {
   void run() {
     std::unique_lock lock(mutex_);
     for (int quiet = 0;; quiet = watches_.empty() ? quiet + 1 : 0) {
-      next_look_ = quiet < idle_ticks ? clock::now() + tick : clock::time_point::max();
+      next_look_ = clock::now() + (quiet < idle_ticks ? std::chrono::milliseconds(tick) : idle_tick);
       for (const auto& [work, until] : watches_) next_look_ = std::min(next_look_, until);
-      if (next_look_ == clock::time_point::max()) {
-        changed_.wait(lock);
-      } else {
-        changed_.wait_until(lock, next_look_);
+      changed_.wait_until(lock, next_look_);
+      if (quiet >= idle_ticks) {
+        lock.unlock();
+        forget_destroyed_groups();
+        lock.lock();
       }
       const auto now = clock::now();
       for (auto& [work, until] : watches_) {
@@ -69,10 +77,17 @@ class watchdog {
   clock::time_point next_look_ = clock::time_point::max();
 };
 
-// Never destroyed: its thread runs to the end of the process.
+std::atomic<watchdog*> watching{nullptr};
+
+// Never destroyed: its thread runs to the end of the process. A child of fork has no such thread, and starts its own.
 watchdog& the_watchdog() {
-  static auto* watching = new watchdog;
-  return *watching;
+  if (auto* found = watching.load()) return *found;
+  static const int forked = pthread_atfork(nullptr, nullptr, [] { watching = nullptr; });
+  static_cast<void>(forked);
+  static std::mutex starting;
+  const std::lock_guard lock(starting);
+  if (!watching.load()) watching = new watchdog;
+  return *watching.load();
 }
 
 }  // namespace

@@ -53,6 +53,9 @@ class engine {
   // they are in the same call at the same moment, and nothing otherwise.
   virtual std::vector<std::optional<frame>> refuse(const call& now) = 0;
 
+  // Leaves word for ranks that will wait in vain: "failed in …".
+  virtual void report(const call& now, const std::string& said) = 0;
+
   // Move: every rank's block into its place. `own` is the own block, contiguous.
   virtual void all_gather(const call& now, const layout& at, memory own, memory result) = 0;
   // The own rows of the sum over ranks of `whole`.

@@ -155,6 +155,8 @@ std::string_view name(gradient mode) {
   return "unknown";
 }
 
+std::string cut_refusal(std::string_view text) { return std::string(cut(text)); }
+
 std::vector<std::byte> encode(const header& head, std::span<const std::byte> payload) {
   const auto refusal = cut(head.refusal);
   const auto bytes = prefix_bytes + head.tensors.size() * record_bytes + refusal.size() + payload.size();

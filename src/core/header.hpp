@@ -62,6 +62,9 @@ struct frame {
   std::vector<std::byte> payload;
 };
 
+// At most max_refusal bytes, whole characters.
+std::string cut_refusal(std::string_view text);
+
 std::vector<std::byte> encode(const header& head, std::span<const std::byte> payload = {});
 // nullopt: not a frame of this protocol version, cut short, or with a value out of range.
 std::optional<frame> decode(std::span<const std::byte> bytes);

@@ -8,7 +8,7 @@
 namespace sheaf {
 
 struct settings {
-  bool check = false;                                  // SHEAF_CHECK=1: headers also where sizes are given
+  bool check = false;                                  // SHEAF_CHECK=1: headers also for large blocks with sizes given
   std::int64_t message_bytes = std::int64_t{1} << 31;  // SHEAF_MESSAGE_BYTES: longer messages are split
   std::string engine = "auto";                         // SHEAF_ENGINE
 

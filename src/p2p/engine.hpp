@@ -25,6 +25,7 @@ class engine final : public sheaf::engine {
 
   std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override;
   std::vector<std::optional<frame>> refuse(const call& now) override;
+  void report(const call& now, const std::string& said) override;
   void all_gather(const call& now, const layout& at, memory own, memory result) override;
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override;
 

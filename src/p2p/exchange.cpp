@@ -69,6 +69,8 @@ std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<co
   return frames;
 }
 
+void engine::report(const call& now, const std::string& said) { patience(*link_, now).tell_others(said); }
+
 std::vector<std::optional<frame>> engine::refuse(const call& now) {
   patience waiting(*link_, now);
   waiting.tell_others("refused " + describe(now) + ": " + now.head.refusal);
@@ -76,27 +78,30 @@ std::vector<std::optional<frame>> engine::refuse(const call& now) {
   send_greeting(waiting);
   posting messages(*link_, waiting);
   mail_.send(messages, now.head, {});
-  for (int peer = 0; peer < world(); ++peer) {
-    if (peer != rank()) mail_.stand_ready(peer);
-  }
-  if (now.head.sized && !settings_.check) return {};  // large blocks come without a frame
-  const auto until = std::chrono::steady_clock::now() + refusal_grace;
-  std::vector<std::optional<frame>> frames;
-  for (int peer = 0; peer < world(); ++peer) {
-    if (peer == rank()) {
-      frames.emplace_back(frame{now.head, {}});
-      continue;
+  try {
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer != rank()) mail_.stand_ready(peer);
     }
-    // Where the peer's greeting has not been read yet it is read here, as any older frame is passed by: keep it.
-    if (!mail_.has(peer, greetings_[peer] ? now.head.sequence : 0, until)) return {};
-    if (!greetings_[peer]) {
-      const auto said = mail_.receive(peer, 0, waiting);
-      if (said) greetings_[peer] = text_of(said->payload);
+    if (now.head.sized && !settings_.check) return {};  // large blocks come without a frame
+    const auto until = std::chrono::steady_clock::now() + refusal_grace;
+    std::vector<std::optional<frame>> frames;
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) {
+        frames.emplace_back(frame{now.head, {}});
+        continue;
+      }
+      if (!greetings_[peer]) {  // comes first, and is kept for the call that compares it
+        if (!mail_.has(peer, 0, until)) return {};
+        const auto said = mail_.receive(peer, 0, waiting);
+        greetings_[peer] = said ? text_of(said->payload) : std::string();
+      }
       if (!mail_.has(peer, now.head.sequence, until)) return {};
+      frames.push_back(mail_.receive(peer, now.head.sequence, waiting));
     }
-    frames.push_back(mail_.receive(peer, now.head.sequence, waiting));
+    return frames;
+  } catch (const rank_error&) {
+    return {};  // its own mistake is what this rank has to tell; the next call will find the peer gone
   }
-  return frames;
 }
 
 }  // namespace sheaf::p2p

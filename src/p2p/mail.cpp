@@ -59,7 +59,11 @@ std::vector<int> mail::missing_peers(std::uint64_t sequence) {
   std::vector<int> missing;
   for (int peer = 0; peer < link_.world(); ++peer) {
     if (peer == link_.rank() || boxes_[peer].taken == sequence) continue;
-    if (!has(peer, sequence, clock::now() + 5ms)) missing.push_back(peer);
+    try {
+      if (!has(peer, sequence, clock::now() + 5ms)) missing.push_back(peer);
+    } catch (const rank_error&) {
+      missing.push_back(peer);
+    }
   }
   return missing;
 }

@@ -65,8 +65,12 @@ void posting::leave(clock::time_point until) {
 std::vector<int> posting::missing_peers() {
   std::vector<int> missing;
   for (auto& message : entries_) {
-    const bool known = std::find(missing.begin(), missing.end(), message.peer) != missing.end();
-    if (!known && !message.is_done(clock::now() + 5ms)) missing.push_back(message.peer);
+    if (std::find(missing.begin(), missing.end(), message.peer) != missing.end()) continue;
+    try {
+      if (!message.is_done(clock::now() + 5ms)) missing.push_back(message.peer);
+    } catch (const rank_error&) {
+      missing.push_back(message.peer);
+    }
   }
   std::sort(missing.begin(), missing.end());
   return missing;

@@ -32,7 +32,9 @@ data_tags::data_tags(const call& now, const layout& at) {
 }
 
 std::uint32_t data_tags::operator()(std::uint64_t piece) const {
-  return static_cast<std::uint32_t>(mix(call_, piece) >> 34) | 1;
+  // Neighbours never share a tag: an even piece and the odd one after it are two kinds of message.
+  const auto tag = (static_cast<std::uint32_t>(mix(call_, piece) >> 34) & ~1u) | (piece & 1u);
+  return tag == frame_tag ? 2 : tag;
 }
 
 }  // namespace sheaf::p2p

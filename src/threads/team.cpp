@@ -122,9 +122,10 @@ std::shared_ptr<sheaf::engine> find(const std::string& name) {
   if (parsed.ec == std::errc{} && parsed.ptr != end && *parsed.ptr == '/') {
     std::from_chars(parsed.ptr + 1, end, rank);
   }
+  std::shared_ptr<team> alive;  // should this be the last one, it ends after the lock
   const std::lock_guard lock(all_teams().mutex);
   const auto found = all_teams().teams.find(id);
-  const auto alive = found == all_teams().teams.end() ? nullptr : found->second.lock();
+  if (found != all_teams().teams.end()) alive = found->second.lock();
   if (!alive || rank < 0 || rank >= alive->world()) throw value_error("there is no group \"" + name + "\"");
   return {alive, &alive->engine(rank)};
 }

@@ -72,8 +72,8 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
     const auto own = contiguous(x);
     const auto frames = run.learn(own.nbytes() <= inline_bytes ? bytes_of(own) : std::span<const std::byte>());
     const auto rows = rows_of(frames);
-    const auto at = layout_of(run.tensor(), rows);
-    auto result = empty_with_rows(x, dim, at.rows);
+    const auto at = run.place(rows);
+    auto result = run.allocate(x, dim, at.rows);
     if (is_small(at)) {
       place_inlined(at, frames, result);
     } else {
@@ -84,15 +84,17 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
 }
 
 at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
-                            std::int64_t world, std::string mode, std::string group,
-                            std::optional<std::string> /*grad*/, timeout_argument timeout, std::int64_t origin) {
+                            std::int64_t world, std::string mode, std::string group, std::optional<std::string> grad,
+                            timeout_argument timeout, std::int64_t origin) {
   return translated([&] {
+    const auto does = gradient_from(mode);
     collective run({.op = operation::all_gather,
-                    .mode = mode,
+                    .mode = grad.value_or(mode),
                     .group = group,
                     .world = world,
                     .timeout = timeout,
                     .sized = true,
+                    .local = does == gradient::own,
                     .origin = origin});
     run.refuse_if(check_tensor(x, dim));
     run.refuse_if(check_carried(x));
@@ -100,14 +102,14 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
     const auto rows = sizes_of(sizes);
     run.refuse_if(check_own_size(rows, run.rank(), x.size(dim)));
     run.refuse_if(check_total(rows, total.expect_int(), "total is"));
-    if (run.mode() == gradient::mean) run.refuse_if(check_reduction(x, gradient::mean));
+    if (does == gradient::mean) run.refuse_if(check_reduction(x, gradient::mean));
     run.describe(x, dim, recording_of(x));
     run.give(rows);
-    const auto at = layout_of(run.tensor(), rows);
-    if (run.mode() == gradient::own) return gather_own(x, at, run.rank(), dim);
+    const auto at = run.place(rows);
+    if (does == gradient::own) return gather_own(x, at, run.rank(), dim);
 
-    const auto own = contiguous(run.mode() == gradient::mean ? divided(x, world) : x);
-    auto result = empty_with_rows(x, dim, at.rows);
+    const auto own = contiguous(does == gradient::mean ? divided(x, world) : x);
+    auto result = run.allocate(x, dim, at.rows);
     if (is_small(at)) {
       place_inlined(at, run.learn(bytes_of(own)), result);
     } else {
@@ -164,6 +166,7 @@ struct AllGather : torch::autograd::Function<AllGather> {
 
 std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t dim, std::int64_t world,
                                               std::string grad, std::string group, timeout_argument timeout) {
+  last_outcome() = {};  // a compiler's trace runs no kernel that would set it
   auto [gathered, sizes] = [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
     return ops::all_gather(x, dim, world, grad, group, timeout);
@@ -180,6 +183,7 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
 at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
                             std::int64_t world, std::string mode, std::string group, std::optional<std::string> grad,
                             timeout_argument timeout, std::int64_t origin) {
+  last_outcome() = {};
   auto gathered = [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
     return ops::all_gather_sized(x, sizes, std::move(total), dim, world, mode, group, grad, timeout, origin);

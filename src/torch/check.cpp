@@ -113,7 +113,10 @@ refusal check_own_size(const std::vector<std::int64_t>& sizes, int rank, std::in
 }
 
 refusal check_total(const std::vector<std::int64_t>& sizes, std::int64_t total, const char* what) {
-  const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  std::int64_t sum = 0;
+  for (const auto rows : sizes) {
+    if (__builtin_add_overflow(sum, rows, &sum)) return "sizes " + list(sizes) + " add up to more than 63 bits hold";
+  }
   if (sum == total) return std::nullopt;
   return "sizes " + list(sizes) + " add up to " + std::to_string(sum) + ", but " + what + " " + std::to_string(total);
 }

@@ -37,7 +37,7 @@ collective::collective(const arguments& with) : moves_(find_engine(with.group)) 
   head.op = with.op;
   head.sized = with.sized;
   head.origin = static_cast<std::uint64_t>(with.origin);
-  if (!with.sized || with.mode != name(gradient::own)) head.sequence = moves_->next_sequence();
+  if (!with.local) head.sequence = moves_->next_sequence();
   last_outcome() = {static_cast<std::int64_t>(head.sequence), false};
   try {
     head.mode = gradient_from(with.mode);
@@ -53,12 +53,12 @@ collective::collective(const arguments& with) : moves_(find_engine(with.group)) 
 
 void collective::refuse_if(const refusal& why) {
   if (!why) return;
-  now_.head.refusal = *why;
+  now_.head.refusal = cut_refusal(*why);  // as the others will read it
   if (is_local()) throw value_error(std::string(name(now_.head.op)) + ": " + *why);
   auto frames = moves_->refuse(now_);
   if (frames.empty()) {
     // Nobody else was heard: the text is what the others will come to if this rank alone refuses.
-    throw value_error(title(now_.head) + ": rank " + std::to_string(rank()) + " refuses: " + *why);
+    throw value_error(title(now_.head) + ": rank " + std::to_string(rank()) + " refuses: " + now_.head.refusal);
   }
   throw value_error(*verdict(frames));
 }
@@ -66,6 +66,25 @@ void collective::refuse_if(const refusal& why) {
 void collective::describe(const at::Tensor& x, std::int64_t dim, recording records) {
   now_.head.tensors.push_back(record_of(x, dim));
   now_.head.records_gradient = records;
+}
+
+layout collective::place(const std::vector<std::int64_t>& sizes) {
+  try {
+    return make_layout(tensor().dims(), tensor().dim, sizes, itemsize(tensor().type));
+  } catch (const value_error& error) {
+    refuse_if(error.what());
+    throw;
+  }
+}
+
+at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows) {
+  try {
+    return empty_with_rows(like, dim, rows);
+  } catch (const std::exception& error) {
+    const std::string why = error.what();
+    moves_->report(now_, "failed in " + sheaf::describe(now_.head) + ": " + why.substr(0, why.find('\n')));
+    throw;
+  }
 }
 
 void collective::give(const std::vector<std::int64_t>& sizes) {
@@ -97,8 +116,7 @@ void collective::all_gather(const layout& at, const at::Tensor& own, const at::T
 }
 
 void collective::reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own) {
-  const auto op = mode() == gradient::mean ? reduction::mean : reduction::sum;
-  moves_->reduce_scatter(now_, at, op, memory_of(whole), memory_of(own));
+  moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own));
 }
 
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized) {
@@ -139,9 +157,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
   return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
 }
 
-layout layout_of(const record& tensor, const std::vector<std::int64_t>& sizes) {
-  return make_layout(tensor.dims(), tensor.dim, sizes, itemsize(tensor.type));
-}
+reduction reduction_of(gradient mode) { return mode == gradient::mean ? reduction::mean : reduction::sum; }
 
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
   auto shape = x.sizes().vec();

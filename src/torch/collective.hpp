@@ -17,11 +17,12 @@ namespace sheaf {
 // What every op is told beside its tensors.
 struct arguments {
   operation op;
-  std::string mode;
+  std::string mode;  // of the gradient: what ranks must agree on
   std::string group;
   std::int64_t world = 1;
   std::optional<double> timeout = std::nullopt;  // seconds
   bool sized = false;
+  bool local = false;       // gradients of mode `own` stay on the rank: some ranks may never compute theirs
   std::int64_t origin = 0;  // the call that this one differentiates
 };
 
@@ -31,6 +32,10 @@ class collective {
 
   // Check. Throws value_error, and tells the other ranks where they listen.
   void refuse_if(const refusal& why);
+  // Place: throws value_error, told to the others, when the sizes are too large.
+  layout place(const std::vector<std::int64_t>& sizes);
+  // The result, uninitialised. What goes wrong here is told to the ranks that will wait in vain.
+  at::Tensor allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows);
   // Takes the tensor's record into the header; the tensor has passed check_tensor.
   void describe(const at::Tensor& x, std::int64_t dim, recording records);
   // For calls with sizes given: they are compared where headers are.
@@ -48,7 +53,6 @@ class collective {
   void reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own);
 
  private:
-  // Gradients of mode `own` stay on the rank: some ranks may never compute theirs, so they are no calls of the group.
   bool is_local() const { return now_.head.sequence == 0; }
 
   std::shared_ptr<engine> moves_;
@@ -73,9 +77,9 @@ std::vector<std::int64_t> rows_of(const std::vector<frame>& frames);
 at::Tensor contiguous(const at::Tensor& x);
 memory memory_of(const at::Tensor& contiguous);
 std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
-layout layout_of(const record& tensor, const std::vector<std::int64_t>& sizes);
 // An uninitialised tensor like x with `rows` along dim, contiguous.
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows);
+reduction reduction_of(gradient mode);
 
 // What a kernel tells the autograd layer above it, on the same thread: the schema has no place for it.
 struct outcome {

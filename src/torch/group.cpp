@@ -28,6 +28,7 @@ class solo final : public engine {
     return {frame{now.head, {payload.begin(), payload.end()}}};
   }
   std::vector<std::optional<frame>> refuse(const call& now) override { return {frame{now.head, {}}}; }
+  void report(const call&, const std::string&) override {}
   void all_gather(const call&, const layout&, memory own, memory result) override { copy(own, result); }
   void reduce_scatter(const call&, const layout&, reduction, memory whole, memory own) override { copy(whole, own); }
 

@@ -24,8 +24,8 @@ void sum_inlined(const collective& run, const layout& at, const std::vector<fram
     pack(at, run.rank(), frames[rank].payload.data(), 0, at.block_bytes(run.rank()), blocks.back().data());
     sources.push_back(blocks.back().data());
   }
-  const auto op = run.mode() == gradient::mean ? reduction::mean : reduction::sum;
-  sum_ranks(run.tensor().type, op, sources, static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
+  sum_ranks(run.tensor().type, reduction_of(run.mode()), sources, static_cast<std::byte*>(result.mutable_data_ptr()),
+            result.nbytes());
 }
 
 }  // namespace
@@ -42,6 +42,7 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                     .world = world,
                     .timeout = timeout,
                     .sized = true,
+                    .local = mode == name(gradient::own),
                     .origin = origin});
     run.refuse_if(check_tensor(y, dim));
     run.refuse_if(check_carried(y));
@@ -51,13 +52,13 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
     run.refuse_if(check_own_size(rows, run.rank(), own.expect_int()));
     run.describe(y, dim, recording::off);
     run.give(rows);
-    const auto at = layout_of(run.tensor(), rows);
+    const auto at = run.place(rows);
     if (run.mode() == gradient::own) {
       return y.narrow(dim, at.offsets[run.rank()], rows[run.rank()]).clone(at::MemoryFormat::Contiguous);
     }
     run.refuse_if(check_reduction(y, run.mode()));
     const auto whole = contiguous(y);
-    auto result = empty_with_rows(y, dim, rows[run.rank()]);
+    auto result = run.allocate(y, dim, rows[run.rank()]);
     if (at.bytes() <= static_cast<std::int64_t>(inline_bytes) && rows.size() <= max_inline_ranks) {
       sum_inlined(run, at, run.learn(bytes_of(whole)), result);
     } else {
@@ -81,6 +82,7 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
                             std::int64_t dim, std::int64_t world, const std::string& mode, const std::string& group,
                             timeout_argument timeout, std::int64_t origin) {
     const at::AutoDispatchBelowADInplaceOrView below;
+    last_outcome() = {};
     auto mine = ops::reduce_scatter_sized(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
     ctx->save_for_backward({sizes});
     ctx->saved_data["total"] = y.sym_size(dim);

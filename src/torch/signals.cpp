@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <memory>
+
 #include "core/interrupt.hpp"
 
 namespace sheaf {
@@ -19,30 +21,45 @@ struct python {
   int (*take_lock)() = find<int()>("PyGILState_Ensure");
   void (*drop_lock)(int) = find<void(int)>("PyGILState_Release");
   int (*check_signals)() = find<int()>("PyErr_CheckSignals");
-  void* (*raised_type)() = find<void*()>("PyErr_Occurred");
-  void (*clear)() = find<void()>("PyErr_Clear");
-  unsigned long (*thread)() = find<unsigned long()>("PyThread_get_thread_ident");
-  int (*raise_later)(unsigned long, void*) = find<int(unsigned long, void*)>("PyThreadState_SetAsyncExc");
+  void (*fetch)(void**, void**, void**) = find<void(void**, void**, void**)>("PyErr_Fetch");
+  void (*restore)(void*, void*, void*) = find<void(void*, void*, void*)>("PyErr_Restore");
+  int (*call_later)(int (*)(void*), void*) = find<int(int (*)(void*), void*)>("Py_AddPendingCall");
 
   bool is_there() const {
-    return is_initialized && take_lock && drop_lock && check_signals && raised_type && clear && thread && raise_later &&
+    return is_initialized && take_lock && drop_lock && check_signals && fetch && restore && call_later &&
            is_initialized();
   }
 };
 
+const python& api() {
+  static const python functions;
+  return functions;
+}
+
+// What a handler raised: type, value, traceback.
+struct raised {
+  void* parts[3];
+};
+
+int raise_now(void* what) {
+  const std::unique_ptr<raised> kept(static_cast<raised*>(what));
+  api().restore(kept->parts[0], kept->parts[1], kept->parts[2]);
+  return -1;
+}
+
 // Whether a signal handler has raised. The wait ends with an error of Sheaf's own, possibly below code that is not
 // Sheaf's (backward); what the handler raised follows as soon as Python runs again.
 int handler_raised() {
-  static const python api;
-  if (getpid() != gettid() || !api.is_there()) return 0;  // Python runs handlers in the main thread alone
-  const int lock = api.take_lock();
-  const bool raised = api.check_signals() != 0;
-  if (raised) {
-    api.raise_later(api.thread(), api.raised_type());
-    api.clear();
+  if (getpid() != gettid() || !api().is_there()) return 0;  // Python runs handlers in the main thread alone
+  const int lock = api().take_lock();
+  const bool has_raised = api().check_signals() != 0;
+  if (has_raised) {
+    auto kept = std::make_unique<raised>();
+    api().fetch(&kept->parts[0], &kept->parts[1], &kept->parts[2]);
+    if (api().call_later(raise_now, kept.get()) == 0) kept.release();
   }
-  api.drop_lock(lock);
-  return raised ? 1 : 0;
+  api().drop_lock(lock);
+  return has_raised ? 1 : 0;
 }
 
 const bool installed = (sheaf_on_wait(handler_raised), true);

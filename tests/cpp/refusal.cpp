@@ -86,7 +86,7 @@ void expect_refused_with_sizes(const group& me, std::int64_t columns, const std:
 
 void wrong_sizes_of_a_gather(const group& me, std::int64_t columns) {
   const int world = me.world();
-  const auto timeout = columns == slim ? 20s : 300ms;
+  const auto timeout = columns == slim ? 20s : 1000ms;
   const auto gather = [&](const at::Tensor& sizes) {
     return [&, sizes] { all_gather(at::ones({2, columns}), {.sizes = sizes, .group = me, .timeout = timeout}); };
   };
@@ -102,7 +102,7 @@ void wrong_sizes_of_a_gather(const group& me, std::int64_t columns) {
 
 void wrong_sizes_of_a_reduction(const group& me, std::int64_t columns) {
   const int world = me.world();
-  const auto timeout = columns == slim ? 20s : 300ms;
+  const auto timeout = columns == slim ? 20s : 1000ms;
   const auto reduce = [&](const at::Tensor& y, const at::Tensor& sizes, reduce_op op) {
     return [&, y, sizes, op] { reduce_scatter(y, sizes, {.op = op, .group = me, .timeout = timeout}); };
   };

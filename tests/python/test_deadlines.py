@@ -3,6 +3,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -45,12 +46,12 @@ def test_wrong_sizes_of_small_tensors(name):
 @pytest.mark.parametrize("name", WRONG_SIZES)
 def test_wrong_sizes_without_headers(name):
     sizes, text = WRONG_SIZES[name]
-    raised = run_raises(3, wrong_sizes, sizes, LARGE, 1.5)
+    raised = run_raises(3, wrong_sizes, sizes, LARGE, 4)
     assert raised[2][0] == "ValueError" and text in raised[2][1], raised[2]
     for rank in (0, 1):
         kind, said = raised[rank]
         assert kind == "DistBackendError", raised[rank]
-        assert "no answer from rank 2 within 1.5 s" in said and text in said, said
+        assert "no answer from rank 2 within 4 s" in said and text in said, said
     run(3, works)
 
 
@@ -179,20 +180,22 @@ def test_a_rank_that_skips_the_backward():
 
 def skipped_then_next(rank, world):
     x = torch.ones(3, requires_grad=True)
-    y, _ = sheaf.all_gather(x, timeout=20)
-    if rank != 1:
-        y.sum().backward()
-    sheaf.all_gather(x, timeout=20)
+    y, _ = sheaf.all_gather(x, timeout=60)
+    start = time.monotonic()
+    try:
+        if rank != 1:
+            y.sum().backward()
+        sheaf.all_gather(x, timeout=60)
+    finally:
+        assert time.monotonic() - start < 30, "not before the deadline"
 
 
 def test_a_rank_that_skips_the_backward_and_goes_on():
-    start = time.monotonic()
     outcomes = fresh(3, skipped_then_next)
     for outcome in outcomes:
         kind, text = outcome.error
         assert kind == "ValueError", text
         assert "ranks disagree on op: reduce_scatter on ranks 0, 2; all_gather on rank 1" in text, text
-    assert time.monotonic() - start < 18
 
 
 def out_of_step(rank, world):
@@ -216,18 +219,20 @@ def dies(rank, world):
     sheaf.all_gather(torch.ones(1))
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    sheaf.all_gather(torch.ones(1), timeout=20)
+    start = time.monotonic()
+    try:
+        sheaf.all_gather(torch.ones(1), timeout=60)
+    finally:
+        assert time.monotonic() - start < 30, "not before the deadline"
 
 
 def test_a_dead_rank_is_named():
-    start = time.monotonic()
-    outcomes = fresh(3, dies, timeout=60)
+    outcomes = fresh(3, dies, timeout=120)
     assert outcomes[1].returncode == -signal.SIGKILL
     for rank in (0, 2):
         kind, text = outcomes[rank].error
         assert kind == "DistBackendError" and "lost rank" in text, text
     assert any("lost rank 1" in outcomes[rank].error[1] for rank in (0, 2))
-    assert time.monotonic() - start < 45
 
 
 def interrupted(rank, world, backward):
@@ -248,6 +253,25 @@ def interrupted(rank, world, backward):
     except KeyboardInterrupt:
         return time.monotonic() - start
     raise AssertionError("Ctrl-C was lost")
+
+
+def ended(rank, world):
+    """A handler of the user's own: what it raises comes out whole."""
+    sheaf.all_gather(torch.ones(1))
+    if rank == 1:
+        time.sleep(3)
+        return None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    try:
+        sheaf.all_gather(torch.ones(1), timeout=30)
+    except SystemExit as error:
+        return error.code
+    return None
+
+
+def test_a_signal_handler_is_heard():
+    assert fresh(2, ended)[0].value == 7
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -24,6 +24,8 @@ def odd_rank_out(rank, world, name):
             sheaf.all_gather(torch.ones(3, 3), 1 if odd else 0)
         case "mode":
             sheaf.all_gather(x, grad="own" if odd else "mean")
+        case "mode of a sized call":
+            sheaf.all_gather(x, sizes=[2] * world, grad="own" if odd else "mean")
         case "op":
             sheaf.gather_sizes(x) if odd else sheaf.all_gather(x)
         case "recording":
@@ -43,6 +45,7 @@ def odd_rank_out(rank, world, name):
         ("other size", "ranks disagree on the size of dim 1: 3 on rank"),
         ("dim", "ranks disagree on dim: 0 on rank"),
         ("mode", "ranks disagree on gradient mode: mean on rank"),
+        ("mode of a sized call", "ranks disagree on gradient mode: mean on rank"),
         ("op", "ranks disagree on op: all_gather on rank"),
         ("recording", "rank 1 is under no_grad while rank"),
         ("order", "ranks disagree on dtype: float32 on rank"),
@@ -76,6 +79,20 @@ def refused(rank, world, name, everywhere):
             sheaf.all_gather(torch.ones((1,) * 9) if odd else torch.ones((1,) * 8))
         case "mode":
             sheaf.all_gather(x, grad="median" if odd else "sum")
+        case "mode of a sized call":
+            sheaf.all_gather(x, sizes=[2] * world, grad="median" if odd else "sum")
+        case "type of dim":
+            sheaf.all_gather(x, 0.5 if odd else 0)
+        case "type of sizes":
+            sheaf.reduce_scatter(torch.ones(6), 5 if odd else [2, 2, 2])
+        case "shape of sizes":
+            sheaf.reduce_scatter(torch.ones(6), torch.ones(3, 1, dtype=torch.int64) if odd else [2, 2, 2])
+        case "huge sizes":
+            sheaf.all_gather(x, sizes=[2, 2, 2**62] if odd else [2, 2, 2])
+        case "sizes beyond 63 bits":
+            sheaf.all_gather(x, sizes=[2**62, 2**62, 2] if odd else [2, 2, 2])
+        case "long text":
+            sheaf.all_gather(x, grad="median" * 200 if odd else "sum")
         case "forward mode":
             with torch.autograd.forward_ad.dual_level():
                 sheaf.all_gather(torch.autograd.forward_ad.make_dual(x, x) if odd else x)
@@ -85,26 +102,51 @@ def refused(rank, world, name, everywhere):
             sheaf.all_gather(x, timeout=-1 if odd else None)
 
 
+REFUSED = {
+    "0-d": "pass x.reshape(1)",
+    "sparse": "sparse tensors are not taken",
+    "quantized": "quantized tensors are not taken",
+    "subclass": "tensor subclasses such as Strange are not taken",
+    "nested": "nested tensors are not taken",
+    "meta": "meta tensors hold no data",
+    "range": "dim must be from -2 to 1, got 7",
+    "many dims": "at most 8 dims, got 9",
+    "mode": 'got "median"',
+    "type of dim": "dim must be an integer, got 0.5",
+    "forward mode": "forward-mode AD is not supported",
+    "no tensor": "a tensor is needed, got list",
+    "timeout": "timeout must be a positive number of seconds",
+    "long text": 'got "medianmedian',
+}
+REFUSED_WITH_SIZES = {  # each rank that refuses raises at once, in its own name
+    "mode of a sized call": 'got "median"',
+    "type of sizes": "sizes must be a tensor, a list or a tuple, got int",
+    "shape of sizes": "sizes must be one row of integers",
+    "huge sizes": "give this rank",
+    "sizes beyond 63 bits": "sizes must add up to what 63 bits hold",
+}
+
+
 @pytest.mark.parametrize("everywhere", [False, True], ids=["one rank", "all ranks"])
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("0-d", "pass x.reshape(1)"),
-        ("sparse", "sparse tensors are not taken"),
-        ("quantized", "quantized tensors are not taken"),
-        ("subclass", "tensor subclasses such as Strange are not taken"),
-        ("nested", "nested tensors are not taken"),
-        ("meta", "meta tensors hold no data"),
-        ("range", "dim must be from -2 to 1, got 7"),
-        ("many dims", "at most 8 dims, got 9"),
-        ("mode", 'got "median"'),
-        ("forward mode", "forward-mode AD is not supported"),
-        ("no tensor", "a tensor is needed, got list"),
-        ("timeout", "timeout must be a positive number of seconds"),
-    ],
-)
-def test_refusal(name, text, everywhere):
-    everyone_says(3, text, refused, name, everywhere)
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusal(name, everywhere):
+    everyone_says(3, REFUSED[name], refused, name, everywhere)
+
+
+@pytest.mark.parametrize("name", REFUSED_WITH_SIZES)
+def test_refusal_of_sizes(name):
+    everyone_says(3, REFUSED_WITH_SIZES[name], refused, name, False)
+
+
+def own_under_no_grad(rank, world):
+    """Gradients that stay on the rank need nobody else's."""
+    for sizes in (None, [2] * world):
+        with torch.set_grad_enabled(rank != 1):
+            sheaf.all_gather(torch.ones(2, requires_grad=True), sizes=sizes, grad="own")
+
+
+def test_own_under_no_grad():
+    run(2, own_under_no_grad)
 
 
 def unknown_group(rank, world):

@@ -5,6 +5,8 @@ import copy
 import pickle
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -73,6 +75,30 @@ def again(rank, world):
 def test_destroy_and_init():
     outcomes = fresh(2, again)
     assert all(outcome.error is None and outcome.answered for outcome in outcomes), outcomes
+
+
+def sockets():
+    return sum(entry.is_socket() for entry in Path("/proc/self/fd").iterdir())
+
+
+def closed(rank, world):
+    """A destroyed group's connections close, and its receives that stood ready with them."""
+    before = sockets()
+    for _ in range(3):
+        group = dist.new_group()
+        sheaf.all_gather(torch.ones(rank + 1), group=group)
+        assert sockets() > before
+        dist.destroy_process_group(group)
+        del group
+    deadline = time.monotonic() + 30
+    while sockets() > before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return sockets() - before
+
+
+def test_destroyed_groups_close_their_sockets():
+    outcomes = fresh(2, closed)
+    assert [outcome.value for outcome in outcomes] == [0, 0], outcomes
 
 
 def test_without_a_group():
