@@ -78,7 +78,7 @@ cpp-test: build build/.configured-tests ## C++ tests
 	$(say) "build the C++ tests"
 	@cmake --build build
 	$(say) "C++ tests"
-	@ctest --test-dir build --output-on-failure --no-tests=error
+	@ctest --test-dir build --output-on-failure --no-tests=error -j $(JOBS)
 
 fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header decoder, FUZZ_SECONDS long
 	$(say) "fuzz the header decoder, $(FUZZ_SECONDS) s"
