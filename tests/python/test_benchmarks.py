@@ -70,7 +70,7 @@ def test_harness_end_to_end(
     shown = capsys.readouterr().out
     assert "one-heavy" in shown
     assert "some-empty" in docs.read_text().split(report.BEGIN)[1].split(report.END)[0]
-    assert "one-heavy" in readme.read_text().split(report.BEGIN)[1].split(report.END)[0]
+    assert "Measured with torch" in readme.read_text().split(report.BEGIN)[1].split(report.END)[0]
 
     # The same tables come from the file, without measuring.
     before = docs.read_text()
