@@ -146,6 +146,8 @@ at::Tensor sum_truth(const std::vector<at::Tensor>& values, bool mean) {
   auto total = is_narrow(type) ? reals(values[0]).to(at::kFloat) : reals(values[0]).clone();
   for (std::size_t rank = 1; rank < values.size(); ++rank) total.add_(reals(values[rank]).to(total.scalar_type()));
   if (mean) total.div_(static_cast<std::int64_t>(values.size()));
+  // Sums beyond float8_e4m3fn saturate; torch's cast does so only since 2.13.
+  if (type == at::kFloat8_e4m3fn) total.clamp_(-448, 448);
   return total.to(element).view(type).reshape(values[0].sizes());
 }
 
