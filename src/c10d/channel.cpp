@@ -58,7 +58,7 @@ void channel::keep(std::unique_ptr<p2p::transfer> abandoned) {
 }
 
 c10::intrusive_ptr<c10d::Store> channel::store() const {
-  if (exists("0")) return resolve("0")->getStore();
+  if (const auto shared = find_group("0")) return shared->getStore();
   const auto group = group_.lock();  // made without a default group
   return group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
 }

@@ -43,25 +43,21 @@ group_ref::group_ref(const group_pointer& group)
     : name_(group->getGroupName()), address_(group.get()), mark_(marked(*group)) {}
 
 group_pointer group_ref::lock() const {
-  if (!exists(name_)) return {};
-  auto group = resolve(name_);
-  return group.get() == address_ && mark_of(*group) == mark_ ? group : group_pointer();
+  auto group = find_group(name_);
+  return group && group.get() == address_ && mark_of(*group) == mark_ ? group : group_pointer();
 }
 
-group_pointer resolve(const std::string& name) {
+group_pointer find_group(const std::string& name) {
   try {
     return c10d::resolve_process_group(name);
   } catch (const std::exception&) {
-    throw value_error("there is no process group \"" + name + "\": was it destroyed, or never made?");
+    return {};
   }
 }
 
-bool exists(const std::string& name) {
-  try {
-    return bool(c10d::resolve_process_group(name));
-  } catch (const std::exception&) {
-    return false;
-  }
+group_pointer resolve(const std::string& name) {
+  if (auto group = find_group(name)) return group;
+  throw value_error("there is no process group \"" + name + "\": was it destroyed, or never made?");
 }
 
 }  // namespace sheaf::c10d_engine

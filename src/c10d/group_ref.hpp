@@ -29,8 +29,9 @@ class group_ref {
 // Null where the group's CPU backend has none.
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group);
 
-// Throws value_error when no group has that name.
+// Null when no group has that name.
+group_pointer find_group(const std::string& name);
+// Throws value_error instead.
 group_pointer resolve(const std::string& name);
-bool exists(const std::string& name);
 
 }  // namespace sheaf::c10d_engine

@@ -67,7 +67,7 @@ registry& engines() {
 
 }  // namespace
 
-bool has_group(const std::string& name) { return exists(name); }
+bool has_group(const std::string& name) { return bool(find_group(name)); }
 
 group_info inspect(const std::string& name) {
   const auto group = resolve(name);

@@ -3,7 +3,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include "core/verdict.hpp"
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
