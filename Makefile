@@ -16,7 +16,8 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 
-.PHONY: build demo test bench lint format cpp-test fuzz-test python-test consumer-test wheel-test clean help
+.PHONY: build demo test bench bench-mpi lint format cpp-test sanitize model fuzz-test python-test consumer-test wheel-test clean \
+  help
 .DEFAULT_GOAL := build
 
 help: ## this list
@@ -69,9 +70,14 @@ demo: build ## the main job: four processes train on ragged batches
 
 bench: build ## Sheaf beside the padded way and others, in tables and in out/bench.json
 	$(say) "benchmarks"
+	@cmake --build build --target sheaf_noop
 	@$(PY) -m benchmarks --json out/bench.json
 
-test: cpp-test fuzz-test python-test consumer-test wheel-test ## every test
+bench-mpi: $(VENV)/.ready | .stamps/system-mpi ## the shared-memory engine beside Open MPI and MPICH, without torch
+	$(say) "benchmarks beside MPI"
+	@$(PY) -m benchmarks.mpi --json out/mpi.json
+
+test: cpp-test sanitize model fuzz-test python-test consumer-test wheel-test ## every test
 	$(say) "all tests passed"
 
 cpp-test: build build/.configured-tests ## C++ tests
@@ -79,6 +85,20 @@ cpp-test: build build/.configured-tests ## C++ tests
 	@cmake --build build
 	$(say) "C++ tests"
 	@ctest --test-dir build --output-on-failure --no-tests=error -j $(JOBS)
+
+sanitize: | .stamps/system-build .stamps/system-test ## the torch-free C++ tests under the address, undefined and thread sanitizers
+	$(say) "address and undefined-behaviour sanitizers"
+	@cmake --preset asan > /dev/null
+	@cmake --build --preset asan --target core_tests
+	@ctest --preset asan --no-tests=error -j $(JOBS)
+	$(say) "thread sanitizer"
+	@cmake --preset tsan > /dev/null
+	@cmake --build --preset tsan --target core_tests
+	@ctest --preset tsan --no-tests=error -j $(JOBS)
+
+model: | .stamps/system-test ## the shared-memory protocol in every order of events, by SPIN
+	$(say) "model of the shared-memory protocol"
+	@tests/model/run.sh
 
 fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header decoder, FUZZ_SECONDS long
 	$(say) "fuzz the header decoder, $(FUZZ_SECONDS) s"
@@ -91,7 +111,8 @@ fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header de
 
 python-test: build ## Python tests
 	$(say) "Python tests"
-	@timeout 1200 $(PY) -m pytest
+	@cmake --build build --target sheaf_noop
+	@timeout 2400 $(PY) -m pytest
 
 consumer-test: build ## a program against the installed package, and one with Sheaf as a sub-directory
 	$(say) "consumers of the CMake package"

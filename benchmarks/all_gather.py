@@ -1,33 +1,65 @@
 # SPDX-License-Identifier: MIT
-"""Forward: every rank's block into one tensor on all ranks, rows along dim 0, sizes unknown beforehand."""
+"""Forward: every rank's block into one tensor on all ranks, sizes unknown beforehand."""
+
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.cases import Case
+from benchmarks.cases import MIB, Case
 from benchmarks.engine import Candidate, Workload
+from benchmarks.groups import OURS, OURS_C10D, Groups
 from benchmarks.padded import learn_sizes, padded_gather
 
+PERIOD = 999_983  # a prime: no block's data are another's
+READ_FROM = 16 * MIB  # where a first read of the result costs as much as the call
 
-def workload(case: Case, rank: int) -> Workload:
+
+def workload(case: Case, rank: int, groups: Groups) -> Workload:
     import sheaf
 
-    # Element i of the result is i: float32 holds every whole number this table needs exactly.
-    expected = torch.arange(case.rows * case.width, dtype=torch.float32).view(case.rows, case.width)
-    sizes = case.sizes
-    x = expected.split(sizes)[rank].clone()
-    return Workload(
-        expected,
-        [
-            Candidate("sheaf", lambda: sheaf.all_gather(x).tensor),
-            Candidate("sheaf, sizes given", lambda: sheaf.all_gather(x, sizes=sizes).tensor),
-            Candidate("padded", lambda: padded_gather(x)),
+    # Whole numbers that float32 holds exactly, before and after all refreshing.
+    expected = torch.arange(case.nbytes // 4, dtype=torch.float32).remainder_(PERIOD).view(case.shape)
+    dim, sizes = case.dim, case.sizes
+    x = expected.split(sizes, dim)[rank].clone(memory_format=torch.contiguous_format)
+
+    def refresh() -> None:
+        x.add_(1)
+        expected.add_(1)
+
+    def ours() -> torch.Tensor:
+        return sheaf.all_gather(x, dim, group=groups.chosen).tensor
+
+    def padded() -> torch.Tensor:
+        return padded_gather(x, dim)
+
+    candidates = [
+        Candidate(OURS, ours),
+        Candidate(OURS_C10D, lambda: sheaf.all_gather(x, dim, group=groups.c10d).tensor),
+        Candidate("sheaf, sizes given", lambda: sheaf.all_gather(x, dim, sizes=sizes, group=groups.chosen).tensor),
+        Candidate("padded", padded),
+        Candidate("memcpy of N", expected.clone),
+    ]
+    if case.nbytes >= READ_FROM:
+        candidates += [Candidate("sheaf, and read", and_read(ours)), Candidate("padded, and read", and_read(padded))]
+    if dim == 0:
+        candidates += [
             Candidate("padded, even shortcut", lambda: padded_gather(x, even_shortcut=True)),
             Candidate("all_to_all_single", lambda: by_all_to_all(x)),
             Candidate("broadcasts", lambda: by_broadcasts(x)),
-            Candidate("memcpy of N", expected.clone),
-        ],
-    )
+        ]
+    return Workload(expected, candidates, refresh)
+
+
+def and_read(call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """The call, and one pass over all bytes of its result: what is only mapped until then is paid for here."""
+
+    def both() -> torch.Tensor:
+        result = call()
+        result.sum()
+        return result
+
+    return both
 
 
 def by_all_to_all(x: torch.Tensor) -> torch.Tensor:

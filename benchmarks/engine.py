@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The timing engine: interleaved rounds, a barrier before each call, the slowest rank's time, every result checked."""
+"""The timing engine: interleaved rounds, a meeting before each call, the slowest rank's time, every result checked."""
 
-import math
-import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import torch
 import torch.distributed as dist
 
-from benchmarks import memory
+from benchmarks import latency, memory
 from benchmarks.cases import Case, Plan
-from benchmarks.launch import Report, run_ranks
+from benchmarks.groups import Groups, make_groups
+from benchmarks.launch import Report, meet, run_ranks
+from benchmarks.results import Result, Timing, summary
 
 
 def nothing() -> None:
@@ -22,7 +22,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to do the job. `prepare` runs before the barrier, untimed: it restores inputs the call destroys."""
+    """One way to do the job. `prepare` runs before the meeting, untimed: it restores inputs the call destroys."""
 
     name: str
     call: Callable[[], torch.Tensor]
@@ -31,27 +31,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Workload:
-    """The candidates of one case on this rank, and the one result that all of them must give."""
+    """The candidates of one case on this rank, and the one result that all of them must give.
+
+    `refresh` runs before every call, untimed: it changes every element of the inputs and, in place, of `expected`. So
+    no earlier answer is right again, neither a candidate's own nor one that the allocator hands on in freed memory.
+    """
 
     expected: torch.Tensor
     candidates: list[Candidate]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Of the slowest rank in each round, in milliseconds; `wrong` counts wrong results over all rounds and ranks."""
-
-    median_ms: float
-    p99_ms: float
-    wrong: int
-
-
-@dataclass
-class Result:
-    case: Case
-    rounds: int = 0
-    timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
-    peaks: dict[str, memory.Peak] = field(default_factory=dict[str, memory.Peak])
+    refresh: Callable[[], None]
 
 
 def run(plan: Plan) -> Iterator[Result]:
@@ -62,23 +50,30 @@ def run(plan: Plan) -> Iterator[Result]:
 
 def rank_body(rank: int, report: Report, plan: Plan) -> None:
     """One rank's part: the timed cases first, since the memory part changes how the allocator behaves."""
+    groups = make_groups()
+    engines = groups.engines()
+    for result in results_of(rank, groups, plan):
+        if rank == 0:
+            report(replace(result, engines=engines))
+
+
+def results_of(rank: int, groups: Groups, plan: Plan) -> Iterator[Result]:
     world = dist.get_world_size()
+    for case in (case for case in plan.latency if case.world == world):
+        yield latency.measure(case, rank, groups.chosen, plan.blocks)
     for case in (case for case in plan.cases if case.world == world):
-        rounds, timings = measure(workload_of(case, rank, plan.candidates), plan.seconds, plan.rounds)
-        if rank == 0:
-            report(Result(case, rounds, timings=timings))
+        rounds, timings = measure(workload_of(case, rank, groups, plan.candidates), plan.seconds, plan.rounds)
+        yield Result(case, rounds, timings=timings)
     for case in (case for case in plan.memory if case.world == world):
-        work = workload_of(case, rank, plan.candidates)
-        peaks = {each.name: memory.peak_of(each.call, each.prepare) for each in work.candidates}
-        if rank == 0:
-            report(Result(case, peaks=peaks))
+        work = workload_of(case, rank, groups, plan.candidates)
+        yield Result(case, peaks={each.name: memory.peak_of(each.call, each.prepare) for each in work.candidates})
 
 
-def workload_of(case: Case, rank: int, wanted: tuple[str, ...] = ()) -> Workload:
+def workload_of(case: Case, rank: int, groups: Groups, wanted: tuple[str, ...] = ()) -> Workload:
     """The case's workload from the module named like the collective, less the candidates nobody asked for."""
-    work: Workload = import_module(f"benchmarks.{case.collective}").workload(case, rank)
+    work: Workload = import_module(f"benchmarks.{case.collective}").workload(case, rank, groups)
     kept = [each for each in work.candidates if not wanted or any(part in each.name for part in wanted)]
-    return Workload(work.expected, kept)
+    return replace(work, candidates=kept)
 
 
 def measure(work: Workload, seconds: float, bounds: tuple[int, int]) -> tuple[int, dict[str, Timing]]:
@@ -103,14 +98,14 @@ def one_round(work: Workload, turn: int, wrong: torch.Tensor) -> torch.Tensor:
     times = torch.zeros(count, dtype=torch.float64)
     for index in ((turn + step) % count for step in range(count)):
         each = work.candidates[index]
+        work.refresh()
         each.prepare()
-        dist.barrier()
+        meet()
         begin = time.perf_counter_ns()
         result = each.call()
         times[index] = (time.perf_counter_ns() - begin) / 1e6
         wrong[index] += not torch.equal(result, work.expected)
-        result.fill_(math.nan)  # or the next candidate could be handed this right answer by the allocator
-        del result
+        del result  # and nobody has written into it: it may be memory that the ranks share
     return times
 
 
@@ -120,9 +115,3 @@ def agree_on_rounds(affordable: float, bounds: tuple[int, int]) -> int:
     rounds = torch.tensor([max(fewest, min(most, int(affordable)))])
     dist.all_reduce(rounds, op=dist.ReduceOp.MIN)
     return int(rounds.item())
-
-
-def summary(times: list[float], wrong: int) -> Timing:
-    """p99 by nearest rank: with fewer than a hundred rounds that is the slowest one."""
-    ordered = sorted(times)
-    return Timing(statistics.median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1], wrong)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Runs a function as the ranks of a fresh Gloo group on this machine, and hands on what they report."""
 
+import ctypes
 import multiprocessing as mp
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,9 +15,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from benchmarks.meeting import Meeting
 
 HOST = "127.0.0.1"
+PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 Report = Callable[[Any], None]
+
+_here: tuple[Meeting, int] | None = None  # where this process meets the other ranks, and as which rank
 
 
 def cores() -> int:
@@ -28,14 +36,16 @@ def run_ranks(world: int, body: Callable[..., None], *args: Any, silence: float 
     The store listens on a port the system picks. A rank that fails, dies, or leaves the parent without any
     word for `silence` seconds ends the run with an error that names it; no process outlives this call.
     """
-    store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    meeting = Meeting(world)
     context = mp.get_context("spawn")
     processes: list[SpawnProcess] = []
     pipes: dict[Connection, int] = {}
     try:
         for rank in range(world):
             reader, writer = context.Pipe(duplex=False)
-            child = context.Process(target=_rank_main, args=(body, rank, world, store.port, writer, args), daemon=True)
+            place = (rank, world, store.port, meeting)
+            child = context.Process(target=_rank_main, args=(body, place, writer, args), daemon=True)
             child.start()
             writer.close()  # so that the death of the child reads as the end of the pipe
             processes.append(child)
@@ -47,6 +57,23 @@ def run_ranks(world: int, body: Callable[..., None], *args: Any, silence: float 
             if child.is_alive():
                 child.kill()
             child.join()
+        meeting.close()
+
+
+def meet() -> None:
+    """Called by every rank before it takes the time: dist.barrier(), then a meeting that lets all go at once.
+
+    Gloo's barrier ends tens of microseconds later on one rank than on another, which is more than a small call takes,
+    and often leaves several on one core. So each moves to a core of its own, as far as there are enough, for a start:
+    it may be moved from there at any time.
+    """
+    assert _here is not None
+    meeting, rank = _here
+    dist.barrier()
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {allowed[rank % len(allowed)]})
+    os.sched_setaffinity(0, allowed)
+    meeting.wait(rank)
 
 
 def _reports(pipes: dict[Connection, int], silence: float) -> Iterator[Any]:
@@ -75,12 +102,16 @@ def _join(processes: list[SpawnProcess], seconds: float) -> None:
 
 
 def _rank_main(
-    body: Callable[..., None], rank: int, world: int, port: int, pipe: Connection, args: tuple[Any, ...]
+    body: Callable[..., None], place: tuple[int, int, int, Meeting], pipe: Connection, args: tuple[Any, ...]
 ) -> None:
+    global _here
+    rank, world, port, meeting = place
+    _here = meeting, rank
     try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # so that no rank outlives a parent that is killed
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         torch.set_num_threads(max(1, cores() // world))
-        store = dist.TCPStore(HOST, port, is_master=False)
+        store = TCPStore(HOST, port, is_master=False)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
         body(rank, lambda payload: pipe.send(("report", payload)), *args)
         dist.barrier()

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The figures Sheaf promises on Gloo with four ranks, held against what this run measured."""
+"""The figures Sheaf promises, held against what this run measured: over c10d with Gloo, and as users get it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.cases import KIB, MIB
-from benchmarks.engine import Result
+from benchmarks.cases import KIB, LATENCY, MIB, RAGGED
+from benchmarks.groups import OURS, OURS_C10D
+from benchmarks.latency import NOOP, RECORDED
+from benchmarks.results import Result
 
 WORLD = 4
-PADDED, SHORTCUT, ALL_REDUCE = "padded", "padded, even shortcut", "padded, all-reduce"
+PADDED, SHORTCUT, ALL_REDUCE, READ = "padded", "padded, even shortcut", "padded, all-reduce", "sheaf, and read"
 
 
 @dataclass(frozen=True)
@@ -23,53 +25,93 @@ class Promise:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Sheaf against other ways: how many times as long as Sheaf they must take in every case covered (None: any)."""
+    """One way against others: how many times as long they must take in every case covered (None: any)."""
 
-    claim: str
+    what: str
     wanted: float
     collective: str
     against: tuple[str, ...]
     nbytes: int | None = None
     skew: str | None = None
+    dim: int = 0
+    world: int = WORLD
+    ours: str = OURS_C10D
+
+    @property
+    def claim(self) -> str:
+        return f"{self.ours}, W = {self.world}: {self.what}"
 
     def hold(self, results: list[Result]) -> Promise:
         found = [(ratio, result.case) for result in results for ratio in self._ratios(result)]
         if not found:
             return Promise(self.claim, f">= {self.wanted:g}x", None, False)
         worst, case = min(found, key=lambda pair: pair[0])
-        where = f"{worst:.2f}x ({size_text(case.nbytes)}, {case.skew})"
+        where = f"{worst:.2f}x ({size_text(case.nbytes)}, {case.layout})"
         return Promise(self.claim, f">= {self.wanted:g}x", where, worst >= self.wanted)
 
     def _ratios(self, result: Result) -> Iterator[float]:
         case = result.case
-        covered = case.world == WORLD and case.collective == self.collective
+        covered = (case.world, case.collective, case.dim) == (self.world, self.collective, self.dim)
         covered = covered and self.nbytes in (None, case.nbytes) and self.skew in (None, case.skew)
-        if covered and "sheaf" in result.timings:
-            yield from (speedup(result, name) for name in self.against if name in result.timings)
+        if covered and self.ours in result.timings:
+            yield from (speedup(result, name, self.ours) for name in self.against if name in result.timings)
 
 
+FORWARD, BACKWARD = "all_gather", "reduce_scatter"
 RATIOS = (
-    Ratio("forward 64 MiB, even, always padding", 3.0, "all_gather", (PADDED,), 64 * MIB, "even"),
-    Ratio("forward 64 MiB, even, even shortcut", 2.0, "all_gather", (SHORTCUT,), 64 * MIB, "even"),
-    Ratio("forward 64 MiB, one-heavy, both padded ways", 8.0, "all_gather", (PADDED, SHORTCUT), 64 * MIB, "one-heavy"),
-    Ratio("forward 1 KiB, every skew, both padded ways", 2.0, "all_gather", (PADDED, SHORTCUT), KIB),
-    Ratio("sum backward 64 MiB, even, all-reduce", 1.5, "reduce_scatter", (ALL_REDUCE,), 64 * MIB, "even"),
-    Ratio("sum backward 64 MiB, every skew, all-reduce", 0.95, "reduce_scatter", (ALL_REDUCE,), 64 * MIB),
-    Ratio("sum backward, every size and skew, all-reduce", 0.95, "reduce_scatter", (ALL_REDUCE,)),
+    Ratio("forward 64 MiB, even, always padding", 3.0, FORWARD, (PADDED,), 64 * MIB, "even"),
+    Ratio("forward 64 MiB, even, even shortcut", 2.0, FORWARD, (SHORTCUT,), 64 * MIB, "even"),
+    Ratio("forward 64 MiB, one-heavy, both padded ways", 8.0, FORWARD, (PADDED, SHORTCUT), 64 * MIB, "one-heavy"),
+    Ratio("forward 1 KiB, every skew, both padded ways", 2.0, FORWARD, (PADDED, SHORTCUT), KIB),
+    Ratio("sum backward 64 MiB, even, all-reduce", 1.5, BACKWARD, (ALL_REDUCE,), 64 * MIB, "even"),
+    Ratio("sum backward 64 MiB, every skew, all-reduce", 0.95, BACKWARD, (ALL_REDUCE,), 64 * MIB),
+    Ratio("sum backward, every size and skew, all-reduce", 0.95, BACKWARD, (ALL_REDUCE,)),
+    Ratio("forward 64 MiB, even, always padding", 30.0, FORWARD, (PADDED,), 64 * MIB, "even", ours=OURS),
+    Ratio("forward 64 MiB, one-heavy, always padding", 80.0, FORWARD, (PADDED,), 64 * MIB, "one-heavy", ours=OURS),
+    Ratio("forward 64 MiB, dim 1, always padding", 10.0, FORWARD, (PADDED,), 64 * MIB, RAGGED, 1, ours=OURS),
+    Ratio("forward 64 MiB, last dim, always padding", 10.0, FORWARD, (PADDED,), 64 * MIB, RAGGED, -1, ours=OURS),
+    Ratio("forward 1 KiB, even, always padding", 80.0, FORWARD, (PADDED,), KIB, "even", world=2, ours=OURS),
+    Ratio("sum backward 64 MiB, even, all-reduce", 6.0, BACKWARD, (ALL_REDUCE,), 64 * MIB, "even", ours=OURS),
 )
 
 
 def promises(results: list[Result]) -> list[Promise]:
-    return [*(ratio.hold(results) for ratio in RATIOS), hold_memory(results)]
+    ratios = [ratio.hold(results) for ratio in RATIOS]
+    calls = [hold_latency(results, "", 3.0), hold_latency(results, RECORDED, 4.0)]
+    return [*ratios, hold_growth(results), *calls, *(hold_memory(results, ours) for ours in (OURS_C10D, OURS, READ))]
 
 
-def hold_memory(results: Iterable[Result]) -> Promise:
-    """The input is there before the call, so `N` and the own block together leave the call `N` and 1 MiB more."""
-    claim, wanted = "forward peak memory, every skew", "<= N + own block + 1 MiB"
-    over = {
-        result.case.skew: result.peaks["sheaf"].nbytes - result.case.nbytes
+def hold_growth(results: Iterable[Result]) -> Promise:
+    """How much longer call and first read take when one rank holds nearly everything."""
+    claim, most = f"{READ}, W = {WORLD}: forward 64 MiB, one-heavy to even", 2.0
+    times = {
+        result.case.skew: result.timings[READ].median_ms
         for result in results
-        if result.case.world == WORLD and "sheaf" in result.peaks
+        if (result.case.world, result.case.nbytes, result.case.dim) == (WORLD, 64 * MIB, 0) and READ in result.timings
+    }
+    if not times.keys() >= {"even", "one-heavy"}:
+        return Promise(claim, f"<= {most:g}x", None, False)
+    growth = times["one-heavy"] / times["even"]
+    return Promise(claim, f"<= {most:g}x", f"{growth:.2f}x", growth <= most)
+
+
+def hold_latency(results: Iterable[Result], how: str, most: float) -> Promise:
+    """A small call against an op that does nothing."""
+    claim = f"{OURS}, W = 2: a call of 1 KiB{how}, to a no-op"
+    for result in results:
+        if result.case.collective == LATENCY:
+            times = 1 / speedup(result, NOOP + how, OURS + how)
+            return Promise(claim, f"<= {most:g}x", f"{times:.2f}x", times <= most)
+    return Promise(claim, f"<= {most:g}x", None, False)
+
+
+def hold_memory(results: Iterable[Result], ours: str) -> Promise:
+    """The input is there before the call, so `N` and the own block together leave the call `N` and 1 MiB more."""
+    claim, wanted = f"{ours}, W = {WORLD}: forward peak memory, every skew", "<= N + own block + 1 MiB"
+    over = {
+        result.case.skew: result.peaks[ours].nbytes - result.case.nbytes
+        for result in results
+        if result.case.world == WORLD and ours in result.peaks
     }
     if not over:
         return Promise(claim, wanted, None, False)
@@ -77,9 +119,9 @@ def hold_memory(results: Iterable[Result]) -> Promise:
     return Promise(claim, wanted, f"N + own block {over[skew] / MIB:+.2f} MiB ({skew})", over[skew] <= MIB)
 
 
-def speedup(result: Result, name: str) -> float:
-    """How many times as long as Sheaf's the other way's median is."""
-    return result.timings[name].median_ms / result.timings["sheaf"].median_ms
+def speedup(result: Result, name: str, ours: str = OURS) -> float:
+    """How many times as long as ours the other way's median is."""
+    return result.timings[name].median_ms / result.timings[ours].median_ms
 
 
 def size_text(nbytes: int) -> str:

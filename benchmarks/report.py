@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from benchmarks.cases import Case
-from benchmarks.engine import Result, Timing
 from benchmarks.launch import cores
 from benchmarks.memory import Peak
 from benchmarks.must_show import promises
+from benchmarks.plot import TITLE, draw
+from benchmarks.results import Result, Timing
 from benchmarks.tables import summary_table, tables_of
 
 ROOT = Path(__file__).parent.parent
@@ -53,12 +54,16 @@ def from_json(entry: dict[str, Any]) -> Result:
         entry["rounds"],
         {name: Timing(**each) for name, each in entry["timings"].items()},
         {name: Peak(**each) for name, each in entry["peaks"].items()},
+        entry["engines"],
     )
 
 
 def write_docs(results: list[Result], where: dict[str, Any]) -> None:
-    """The tables of docs/benchmarks.md and README.md."""
-    fill(DOCS, [measured_on(where), *(table.markdown() for table in reversed(tables_of(results, promises(results))))])
+    """The tables of docs/benchmarks.md and README.md, and the picture."""
+    image = DOCS.parent / "images" / "benchmarks.png"
+    picture = [f"![{TITLE}](images/{image.name})"] if draw(results, image) else []
+    tables = [table.markdown() for table in reversed(tables_of(results, promises(results)))]
+    fill(DOCS, [measured_on(where), *picture, *tables])
     fill(README, [summary_table(results).markdown(), measured_on(where)])
 
 

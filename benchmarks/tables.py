@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import rich.table
 from rich.console import Console
 
-from benchmarks.cases import COLLECTIVES
-from benchmarks.engine import Result, Timing
+from benchmarks.cases import COLLECTIVES, LATENCY
+from benchmarks.groups import OURS
+from benchmarks.latency import NOOP, RECORDED
 from benchmarks.must_show import ALL_REDUCE, PADDED, SHORTCUT, WORLD, Promise, size_text, speedup
+from benchmarks.results import Result, Timing
 
 TITLES = {
     "all_gather": "Forward: `sheaf.all_gather(x)`, sizes learned",
@@ -39,31 +41,34 @@ class Table:
 def tables_of(results: list[Result], promised: list[Promise]) -> list[Table]:
     """All tables that these results fill, in reading order."""
     timed = [timing_table(name, [each for each in results if each.case.collective == name]) for name in COLLECTIVES]
-    found = [*timed, memory_table(results), promise_table(promised)]
+    found = [*timed, latency_table(results), memory_table(results), promise_table(promised), engine_table(results)]
     return [table for table in found if table.rows]
 
 
 def timing_table(collective: str, results: list[Result]) -> Table:
     timed = [each for each in results if each.timings]
-    others = list(dict.fromkeys(name for each in timed for name in each.timings if name != "sheaf"))
+    others = list(dict.fromkeys(name for each in timed for name in each.timings if name != OURS))
     columns = ["W", "N", "skew", "rounds", "sheaf ms", "p99", "GB/s", *others, "correct"]
     return Table(TITLES[collective], columns, [timing_row(each, others) for each in timed])
 
 
 def timing_row(result: Result, others: list[str]) -> list[str]:
-    case, sheaf = result.case, result.timings.get("sheaf")
+    case, sheaf = result.case, result.timings.get(OURS)
     own = [f"{sheaf.median_ms:.3g}", f"{sheaf.p99_ms:.3g}", f"{bandwidth(result, sheaf):.2f}"] if sheaf else ["-"] * 3
     compared = [compared_text(result, name) for name in others]
+    return [str(case.world), size_text(case.nbytes), case.layout, str(result.rounds), *own, *compared, verdict(result)]
+
+
+def verdict(result: Result) -> str:
     wrong = {name: timing.wrong for name, timing in result.timings.items() if timing.wrong}
-    verdict = "; ".join(f"{name}: {count} WRONG" for name, count in wrong.items()) or "all"
-    return [str(case.world), size_text(case.nbytes), case.skew, str(result.rounds), *own, *compared, verdict]
+    return "; ".join(f"{name}: {count} WRONG" for name, count in wrong.items()) or "all"
 
 
 def compared_text(result: Result, name: str) -> str:
     """The ratio to Sheaf; without Sheaf in the run, the plain time."""
     if name not in result.timings:
         return "-"
-    if "sheaf" not in result.timings:
+    if OURS not in result.timings:
         return f"{result.timings[name].median_ms:.3g} ms"
     return f"{speedup(result, name):.2f}x"
 
@@ -76,7 +81,7 @@ def bandwidth(result: Result, timing: Timing) -> float:
 
 def summary_table(results: list[Result]) -> Table:
     """Few lines for the front page: the smallest and the largest of four ranks, even and one-heavy."""
-    timed = [each for each in results if each.timings and each.case.world == WORLD]
+    timed = [each for each in results if each.timings and each.case.world == WORLD and each.case.dim == 0]
     extremes = {min(each.case.nbytes for each in timed), max(each.case.nbytes for each in timed)} if timed else set()
     rows = []
     for each in timed:
@@ -87,8 +92,27 @@ def summary_table(results: list[Result]) -> Table:
         compared = [compared_text(each, name) for name in ((PADDED, SHORTCUT) if forward else (ALL_REDUCE, "-"))]
         what = "`all_gather`" if forward else "its `sum` backward"
         rows.append([f"{what}, {size_text(case.nbytes)}, {case.skew}", *compared])
-    columns = ["four ranks on Gloo", "the padded way takes", "with a shortcut for even sizes"]
+    columns = ["four ranks", "the padded way takes", "with a shortcut for even sizes"]
     return Table("How many times as long as Sheaf", columns, rows)
+
+
+def latency_table(results: list[Result]) -> Table:
+    """A line for calls without gradients and one for those recorded, in microseconds."""
+    rows = []
+    for each in (each for each in results if each.case.collective == LATENCY):
+        for how in ("", RECORDED):
+            sheaf, noop = each.timings[OURS + how], each.timings[NOOP + how]
+            times = [f"{sheaf.median_ms * 1e3:.3g}", f"{noop.median_ms * 1e3:.3g}"]
+            gradient = how.removeprefix(", ") or "none"
+            where = [str(each.case.world), size_text(each.case.nbytes), gradient]
+            rows.append([*where, *times, f"{sheaf.median_ms / noop.median_ms:.2f}x", verdict(each)])
+    columns = ["W", "N", "gradient", "sheaf µs", "no-op µs", "sheaf takes", "correct"]
+    return Table("One call of `torch.ops.sheaf.all_gather`, many in a row", columns, rows)
+
+
+def engine_table(results: list[Result]) -> Table:
+    found = dict.fromkeys(pair for each in results for pair in each.engines.items())
+    return Table("What carried them", ["candidate", "engine"], [list(pair) for pair in found])
 
 
 def memory_table(results: list[Result]) -> Table:
@@ -107,4 +131,4 @@ def promise_table(promised: list[Promise]) -> Table:
     rows = [
         [each.claim, each.wanted, each.measured, "met" if each.met else "NOT MET"] for each in promised if each.measured
     ]
-    return Table("Promised on Gloo, W = 4", ["what", "wanted", "measured (worst)", "verdict"], rows)
+    return Table("Promised", ["what", "wanted", "measured (worst)", "verdict"], rows)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what is missing of the Debian packages that a step needs (`build` or `test`). Without root it names them,
-# with the command that installs them, and fails.
+# Installs what is missing of the Debian packages that a step needs (`build`, `test` or `mpi`). Without root it names
+# them, with the command that installs them, and fails.
 set -eu
 
 python=${PYTHON:-python3}
@@ -25,11 +25,18 @@ check() {
       ;;
     test)
       need libgtest-dev sh -c 'echo "#include <gtest/gtest.h>" | "${CXX:-g++}" -x c++ -fsyntax-only -'
+      need spin command -v spin
       need clang-14 command -v clang++-14
       need libclang-rt-14-dev sh -c 'test -e "$(clang++-14 -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a"'
       ;;
+    mpi)
+      need libopenmpi-dev command -v mpicxx.openmpi
+      need openmpi-bin command -v mpirun.openmpi
+      need libmpich-dev command -v mpicxx.mpich
+      need mpich command -v mpirun.mpich
+      ;;
     *)
-      echo "usage: $0 build|test" >&2
+      echo "usage: $0 build|test|mpi" >&2
       exit 2
       ;;
   esac

@@ -17,6 +17,9 @@ class SHEAF_API group {
   group() = default;
   // A c10d group of this process, by its name ("0" is the default group).
   static group named(std::string name);
+  // The processes that a launcher started, by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them: a
+  // group that needs no Python. They must be on one host. Waits for all of them; every process calls it equally often.
+  static group from_env(std::chrono::milliseconds timeout = std::chrono::minutes(5));
   // Ranks as threads of this process: result[r] is rank r's, to be used by one thread. They live as long as any of
   // them does.
   static std::vector<group> threads(int world, std::chrono::milliseconds timeout = std::chrono::minutes(1));

@@ -4,9 +4,14 @@
 import torch
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 
+from sheaf import _inductor
+
 
 def register() -> None:
     # all_gather itself has a size that only its run can tell, which ordered effects do not take; compiled code calls
     # gather_sizes and all_gather_sized instead.
-    for op in (torch.ops.sheaf.gather_sizes, torch.ops.sheaf.all_gather_sized, torch.ops.sheaf.reduce_scatter_sized):
-        _register_effectful_op(op.default, _EffectType.ORDERED)
+    names = "gather_sizes", "all_gather_sized", "reduce_scatter_sized"
+    ops = [getattr(torch.ops.sheaf, name).default for name in names]
+    for op in ops:
+        _register_effectful_op(op, _EffectType.ORDERED)
+    _inductor.register(ops)

@@ -4,6 +4,7 @@
 from typing import Literal, NamedTuple
 
 import torch
+from torch.utils._pytree import _register_namedtuple
 
 from sheaf._arguments import Sizes, Timeout, alone, check_types, rows, seconds
 from sheaf._call import call
@@ -18,6 +19,9 @@ class Gathered(NamedTuple):
     tensor: torch.Tensor
     sizes: torch.Tensor
     """int64 on the CPU, one entry a rank."""
+
+
+_register_namedtuple(Gathered, serialized_type_name="sheaf.Gathered")  # so that exported programs can be saved
 
 
 def all_gather(

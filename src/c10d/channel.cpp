@@ -23,7 +23,8 @@ channel::channel(const group_pointer& group)
     : group_(group),
       rank_(group->getRank()),
       world_(group->getSize()),
-      is_gloo_(backend()->getBackendName() == "gloo"),
+      backend_name_(backend()->getBackendName()),
+      is_gloo_(backend_name_ == "gloo"),
       timeout_(options_of(*group) ? options_of(*group)->timeout : kBackendDefaultTimeout),
       global_ranks_(options_of(*group) ? options_of(*group)->global_ranks_in_group : std::vector<std::uint64_t>()) {}
 
@@ -57,10 +58,14 @@ void channel::keep(std::unique_ptr<p2p::transfer> abandoned) {
   adopt(std::unique_ptr<transfer>(static_cast<transfer*>(abandoned.release())));
 }
 
+c10::intrusive_ptr<c10d::Store> channel::group_store() const {
+  const auto group = group_.lock();
+  return group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
+}
+
 c10::intrusive_ptr<c10d::Store> channel::store() const {
   if (const auto shared = find_group("0")) return shared->getStore();
-  const auto group = group_.lock();  // made without a default group
-  return group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
+  return group_store();  // made without a default group
 }
 
 std::string channel::text_key(int rank) const {

@@ -25,6 +25,10 @@ class channel final : public p2p::channel {
   void publish(const std::string& text) noexcept override;
   std::optional<std::string> published(int rank) noexcept override;
 
+  // The group's own; null where it has none.
+  c10::intrusive_ptr<c10d::Store> group_store() const;
+  std::string backend_name() const { return backend_name_; }
+
  private:
   c10::intrusive_ptr<c10d::Backend> backend() const;
   c10::intrusive_ptr<c10d::Store> store() const;
@@ -33,6 +37,7 @@ class channel final : public p2p::channel {
   const group_ref group_;
   const int rank_;
   const int world_;
+  const std::string backend_name_;
   const bool is_gloo_;
   const std::chrono::milliseconds timeout_;
   const std::vector<std::uint64_t> global_ranks_;  // by rank; empty: the same

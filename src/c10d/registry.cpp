@@ -6,9 +6,10 @@
 #include <unordered_map>
 
 #include "c10d/channel.hpp"
+#include "c10d/chore.hpp"
+#include "c10d/chosen.hpp"
 #include "c10d/group_ref.hpp"
 #include "core/settings.hpp"
-#include "p2p/engine.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
@@ -29,8 +30,9 @@ class registry {
     sweep();
   }
 
-  std::shared_ptr<engine> find(const std::string& name) {
+  std::shared_ptr<chosen> find(const std::string& name) {
     const auto group = resolve(name);
+    end_chores_at_exit();
     const std::lock_guard lock(mutex_);
     const auto known = entries_.find(group.get());
     if (known != entries_.end() && known->second.group.lock()) return known->second.moves;
@@ -45,14 +47,14 @@ class registry {
 
   struct entry {
     group_ref group;
-    std::shared_ptr<engine> moves;
+    std::shared_ptr<chosen> moves;
   };
 
   static entry make(const group_pointer& group) {
     if (backend_name(*group, c10::DeviceType::CPU).empty()) {
       throw value_error("the process group has no backend for CPU tensors: make it with one, such as gloo");
     }
-    return {group_ref(group), std::make_shared<p2p::engine>(std::make_shared<channel>(group), read_settings())};
+    return {group_ref(group), std::make_shared<chosen>(std::make_shared<channel>(group), read_settings())};
   }
 
   std::mutex mutex_;
@@ -71,8 +73,8 @@ bool has_group(const std::string& name) { return bool(find_group(name)); }
 
 group_info inspect(const std::string& name) {
   const auto group = resolve(name);
-  return {group->getRank(), group->getSize(), backend_name(*group, c10::DeviceType::CPU),
-          backend_name(*group, c10::DeviceType::CUDA)};
+  const bool carries_cpu = !backend_name(*group, c10::DeviceType::CPU).empty();
+  return {group->getRank(), group->getSize(), carries_cpu ? engines().find(name)->describe() : ""};
 }
 
 std::shared_ptr<engine> find(const std::string& name) { return engines().find(name); }

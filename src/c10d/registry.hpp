@@ -13,8 +13,7 @@ namespace sheaf::c10d_engine {
 struct group_info {
   int rank;
   int world;
-  std::string cpu_backend;   // empty: the group has none for CPU tensors
-  std::string cuda_backend;  // likewise
+  std::string cpu_engine;  // what carries CPU tensors, and why; empty: the group has no backend for them
 };
 
 // Both throw value_error when no group has that name; find() also when the group has no backend for CPU tensors.

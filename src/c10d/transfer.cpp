@@ -8,6 +8,7 @@
 #include <sheaf/error.hpp>
 #include <thread>
 
+#include "c10d/chore.hpp"
 #include "c10d/watchdog.hpp"
 #include "core/interrupt.hpp"
 
@@ -39,7 +40,8 @@ class orphanage {
  private:
   static bool is_over(transfer& message) {
     try {
-      return message.is_orphan() || message.wait(clock::now() + wait_slice);
+      if (const chore now; !now || message.is_orphan()) return true;
+      return message.wait(clock::now() + wait_slice);
     } catch (const std::exception&) {
       return true;  // its call has already failed and said so
     }
@@ -48,13 +50,20 @@ class orphanage {
   void run() {
     std::unique_lock lock(mutex_);
     while (!waiting_.empty()) {
-      auto message = std::move(waiting_.front());
-      waiting_.pop_front();
+      const auto message = waiting_.begin();
       lock.unlock();
-      const bool over = is_over(*message);
-      if (over) message.reset();
+      const bool over = is_over(**message);
+      if (over) {
+        const chore now;
+        if (!now) return;
+        message->reset();
+      }
       lock.lock();
-      if (!over) waiting_.push_back(std::move(message));
+      if (over) {
+        waiting_.erase(message);
+      } else {
+        waiting_.splice(waiting_.end(), waiting_, message);
+      }
     }
     running_ = false;
   }
@@ -73,12 +82,10 @@ std::string first_line(const std::exception& error) {
 
 bool transfer::wait(clock::time_point until) {
   try {
-    if (!(is_gloo_ ? wait_in_slices(*work_, until) : poll(*work_, until))) return false;
+    return is_gloo_ ? wait_in_slices(*work_, until) : poll(*work_, until);
   } catch (const std::exception& error) {
     throw rank_error(first_line(error));
   }
-  bytes_ = {};
-  return true;
 }
 
 void adopt(std::unique_ptr<transfer> abandoned) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "c10d/chore.hpp"
 #include "c10d/registry.hpp"
 
 namespace sheaf::c10d_engine {
@@ -59,7 +60,7 @@ class watchdog {
       changed_.wait_until(lock, next_look_);
       if (quiet >= idle_ticks) {
         lock.unlock();
-        forget_destroyed_groups();
+        if (const chore now; now) forget_destroyed_groups();
         lock.lock();
       }
       const auto now = clock::now();

@@ -4,73 +4,117 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/parallel.hpp"
+#include "core/stream.hpp"
+
 namespace sheaf {
 namespace {
 
-struct strides {
-  std::int64_t to;
-  std::int64_t from;
+// `count` chunks of `bytes`, each so far from the last.
+struct chunks {
+  std::int64_t bytes;
+  std::int64_t count;
+  std::int64_t to_stride;
+  std::int64_t from_stride;
+
+  std::int64_t total() const { return bytes * count; }
 };
 
 // A size known to the compiler turns each memcpy into a load and a store: it is what makes narrow columns fast.
-template <std::int64_t Chunk>
-void copy_fixed(std::byte* to, const std::byte* from, strides step, std::int64_t chunks) {
-  for (std::int64_t i = 0; i < chunks; ++i) std::memcpy(to + i * step.to, from + i * step.from, Chunk);
+template <std::int64_t Bytes>
+void copy_fixed(std::byte* to, const std::byte* from, const chunks& all) {
+  for (std::int64_t i = 0; i < all.count; ++i) std::memcpy(to + i * all.to_stride, from + i * all.from_stride, Bytes);
 }
 
-void copy_chunks(std::byte* to, const std::byte* from, strides step, std::int64_t chunk, std::int64_t chunks) {
-  if (chunk == 0 || chunks == 0) return;  // memcpy must not see the null pointers of empty tensors
-  if (step.to == chunk && step.from == chunk) {
-    chunk *= chunks;
-    chunks = 1;
-  }
-  switch (chunk) {
+void copy_here(std::byte* to, const std::byte* from, const chunks& all) {
+  switch (all.bytes) {
     case 1:
-      return copy_fixed<1>(to, from, step, chunks);
+      return copy_fixed<1>(to, from, all);
     case 2:
-      return copy_fixed<2>(to, from, step, chunks);
+      return copy_fixed<2>(to, from, all);
     case 4:
-      return copy_fixed<4>(to, from, step, chunks);
+      return copy_fixed<4>(to, from, all);
     case 8:
-      return copy_fixed<8>(to, from, step, chunks);
+      return copy_fixed<8>(to, from, all);
     case 16:
-      return copy_fixed<16>(to, from, step, chunks);
+      return copy_fixed<16>(to, from, all);
     case 32:
-      return copy_fixed<32>(to, from, step, chunks);
+      return copy_fixed<32>(to, from, all);
     default:
       break;
   }
-  for (std::int64_t i = 0; i < chunks; ++i) std::memcpy(to + i * step.to, from + i * step.from, chunk);
+  for (std::int64_t i = 0; i < all.count; ++i) {
+    stream_or_copy(to + i * all.to_stride, from + i * all.from_stride, all.bytes);
+  }
+}
+
+// Less than this a thread is not worth its waking.
+constexpr std::int64_t thread_bytes = 1 << 20;
+
+void copy_chunks(std::byte* to, const std::byte* from, chunks all) {
+  if (all.total() == 0) return;  // memcpy must not see the null pointers of empty tensors
+  if (all.to_stride == all.bytes && all.from_stride == all.bytes) all = {all.total(), 1, 0, 0};
+  const auto parts = std::min<std::int64_t>(thread_count(), all.total() / thread_bytes);
+  if (parts <= 1) return copy_here(to, from, all);
+  if (all.count == 1) {
+    parallel(parts, [&](std::int64_t part) {
+      const auto first = all.bytes * part / parts / 64 * 64;
+      const auto last = part + 1 == parts ? all.bytes : all.bytes * (part + 1) / parts / 64 * 64;
+      stream_or_copy(to + first, from + first, last - first);
+    });
+    return;
+  }
+  parallel(parts, [&](std::int64_t part) {
+    const auto first = all.count * part / parts;
+    auto mine = all;
+    mine.count = all.count * (part + 1) / parts - first;
+    copy_here(to + first * all.to_stride, from + first * all.from_stride, mine);
+  });
+}
+
+// Bytes [first, first + count) of a block as at most three runs of whole or part chunks: calls
+// run(offset in the gathered tensor, offset in the packed bytes, bytes of a chunk, chunks).
+template <class Run>
+void for_interval(const layout& at, int rank, std::int64_t first, std::int64_t count, Run&& run) {
+  const auto chunk = at.block_chunk_bytes(rank);
+  if (chunk == 0 || count == 0) return;
+  auto place = at.block_offset(rank) + (first / chunk) * at.chunk_bytes();
+  std::int64_t done = 0;
+  if (const auto inside = first % chunk; inside != 0) {
+    done = std::min(chunk - inside, count);
+    run(place + inside, std::int64_t{0}, done, std::int64_t{1});
+    place += at.chunk_bytes();
+  }
+  const auto whole = (count - done) / chunk;
+  if (whole != 0) run(place, done, chunk, whole);
+  done += whole * chunk;
+  if (done < count) run(place + whole * at.chunk_bytes(), done, count - done, std::int64_t{1});
 }
 
 }  // namespace
 
 void pack(const layout& at, int rank, const std::byte* whole, std::int64_t first, std::int64_t count,
           std::byte* packed) {
-  const auto chunk = at.block_chunk_bytes(rank);
-  if (chunk == 0 || count == 0) return;
-  const auto stride = at.chunk_bytes();
-  const auto* block = whole + at.block_offset(rank) + (first / chunk) * stride;
+  for_interval(at, rank, first, count, [&](std::int64_t from, std::int64_t to, std::int64_t bytes, std::int64_t n) {
+    copy_chunks(packed + to, whole + from, {bytes, n, bytes, at.chunk_bytes()});
+  });
+}
 
-  // The interval may begin and end within a chunk.
-  const auto inside = first % chunk;
-  if (inside != 0) {
-    const auto head = std::min(chunk - inside, count);
-    std::memcpy(packed, block + inside, head);
-    packed += head;
-    count -= head;
-    block += stride;
-  }
-  const auto chunks = count / chunk;
-  const auto tail = count % chunk;
-  copy_chunks(packed, block, {chunk, stride}, chunk, chunks);
-  if (tail != 0) std::memcpy(packed + chunks * chunk, block + chunks * stride, tail);
+void unpack(const layout& at, int rank, std::int64_t first, std::int64_t count, const std::byte* packed,
+            std::byte* whole) {
+  for_interval(at, rank, first, count, [&](std::int64_t to, std::int64_t from, std::int64_t bytes, std::int64_t n) {
+    copy_chunks(whole + to, packed + from, {bytes, n, at.chunk_bytes(), bytes});
+  });
 }
 
 void place(const layout& at, int rank, const std::byte* packed, std::byte* whole) {
   const auto chunk = at.block_chunk_bytes(rank);
-  if (chunk == 0 || at.outer == 0) return;
-  copy_chunks(whole + at.block_offset(rank), packed, {at.chunk_bytes(), chunk}, chunk, at.outer);
+  copy_chunks(whole + at.block_offset(rank), packed, {chunk, at.outer, at.chunk_bytes(), chunk});
+}
+
+void copy_block(const layout& at, int rank, const std::byte* from, std::byte* to) {
+  const auto first = at.block_offset(rank);
+  copy_chunks(to + first, from + first, {at.block_chunk_bytes(rank), at.outer, at.chunk_bytes(), at.chunk_bytes()});
 }
 
 }  // namespace sheaf

@@ -42,12 +42,16 @@ class engine {
   virtual int rank() const = 0;
   virtual int world() const = 0;
 
-  // The number of the next call; every rank counts alike.
-  virtual std::uint64_t next_sequence() = 0;
+  // A call begins: it gets its number, which every rank counts alike, and its turn. Every call that began must end.
+  virtual void begin(call& now) = 0;
+  virtual void end(const call&) noexcept {}
   // Whether calls with sizes given exchange headers too (SHEAF_CHECK=1, or where it costs nothing).
   virtual bool checks_sized_calls() const = 0;
+  // Data up to here rides along with its header. The same on every rank.
+  virtual std::size_t inline_bytes() const { return sheaf::inline_bytes; }
 
-  // Learn: what every rank says of this call. frames[r] is rank r's.
+  // Learn: what every rank says of this call. frames[r] is rank r's; payloads stay until the call ends, the own one
+  // until `payload` does.
   virtual std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) = 0;
   // Says why this rank refuses, and waits for nobody: what was posted stays posted. Returns what the others say where
   // they are in the same call at the same moment, and nothing otherwise.
@@ -55,6 +59,9 @@ class engine {
 
   // Leaves word for ranks that will wait in vain: "failed in …".
   virtual void report(const call& now, const std::string& said) = 0;
+
+  // Memory of the engine's own for the result of this call, where it has better than fresh memory; else none.
+  virtual memory take_result(const call&, const layout&) { return {}; }
 
   // Move: every rank's block into its place. `own` is the own block, contiguous.
   virtual void all_gather(const call& now, const layout& at, memory own, memory result) = 0;

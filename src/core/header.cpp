@@ -2,6 +2,8 @@
 #include "core/header.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <stdexcept>
 
 #include "core/text.hpp"
@@ -19,25 +21,28 @@ constexpr std::size_t record_bytes = 4 + 8 * record::max_dims;
 static_assert(prefix_bytes + max_tensors * record_bytes + max_refusal + inline_bytes <= frame_capacity);
 static_assert(frame_capacity <= UINT16_MAX);
 
+// What is put is what memory holds; CMake refuses hosts of another byte order.
+static_assert(std::endian::native == std::endian::little);
+
 class writer {
  public:
-  explicit writer(std::size_t bytes) { bytes_.reserve(bytes); }
+  explicit writer(std::byte* to) : to_(to) {}
 
   template <class Int>
   void put(Int value) {
-    const auto bits = static_cast<std::uint64_t>(value);
-    for (std::size_t i = 0; i < sizeof(Int); ++i) bytes_.push_back(static_cast<std::byte>(bits >> (8 * i)));
+    put_bytes(std::as_bytes(std::span(&value, 1)));
   }
   template <class Enum>
   void put_enum(Enum value) {
     put(static_cast<std::uint8_t>(value));
   }
-  void put_bytes(std::span<const std::byte> more) { bytes_.insert(bytes_.end(), more.begin(), more.end()); }
-
-  std::vector<std::byte> take() { return std::move(bytes_); }
+  void put_bytes(std::span<const std::byte> more) {
+    if (!more.empty()) std::memcpy(to_, more.data(), more.size());
+    to_ += more.size();
+  }
 
  private:
-  std::vector<std::byte> bytes_;
+  std::byte* to_;
 };
 
 // Reads until something is out of range; from then on everything is zero and ok() is false.
@@ -50,10 +55,10 @@ class reader {
 
   template <class Int>
   Int get() {
-    std::uint64_t bits = 0;
+    Int value{};
     const auto from = get_bytes(sizeof(Int));
-    for (std::size_t i = 0; i < from.size(); ++i) bits |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
-    return static_cast<Int>(bits);
+    if (!from.empty()) std::memcpy(&value, from.data(), sizeof(Int));
+    return value;
   }
   template <class Enum>
   Enum get_enum(Enum last) {
@@ -157,15 +162,17 @@ std::string_view name(gradient mode) {
 
 std::string cut_refusal(std::string_view text) { return std::string(cut(text)); }
 
-std::vector<std::byte> encode(const header& head, std::span<const std::byte> payload) {
-  const auto refusal = cut(head.refusal);
-  const auto bytes = prefix_bytes + head.tensors.size() * record_bytes + refusal.size() + payload.size();
-  if (head.tensors.size() > max_tensors || bytes > frame_capacity) {
-    throw std::length_error("a header frame holds at most " + std::to_string(max_tensors) + " tensors and " +
-                            std::to_string(frame_capacity) + " bytes, got " + std::to_string(head.tensors.size()) +
-                            " tensors and " + std::to_string(bytes) + " bytes");
-  }
-  writer out(bytes);
+namespace {
+
+std::size_t length_of(const header& head, std::string_view refusal, std::size_t payload, std::size_t capacity) {
+  const auto bytes = prefix_bytes + head.tensors.size() * record_bytes + refusal.size() + payload;
+  if (head.tensors.size() <= max_tensors && bytes <= capacity) return bytes;
+  throw std::length_error("a header frame holds at most " + std::to_string(max_tensors) + " tensors and " +
+                          std::to_string(capacity) + " bytes, got " + std::to_string(head.tensors.size()) +
+                          " tensors and " + std::to_string(bytes) + " bytes");
+}
+
+void put(writer& out, const header& head, std::string_view refusal, std::span<const std::byte> payload) {
   out.put_bytes(std::as_bytes(std::span(magic)));
   out.put(protocol_version);
   out.put(little_endian);
@@ -181,7 +188,24 @@ std::vector<std::byte> encode(const header& head, std::span<const std::byte> pay
   for (const auto& tensor : head.tensors) put_record(out, tensor);
   out.put_bytes(std::as_bytes(std::span(refusal)));
   out.put_bytes(payload);
-  return out.take();
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const header& head, std::span<const std::byte> payload) {
+  const auto refusal = cut(head.refusal);
+  std::vector<std::byte> bytes(length_of(head, refusal, payload.size(), frame_capacity));
+  writer out(bytes.data());
+  put(out, head, refusal, payload);
+  return bytes;
+}
+
+std::size_t encode_header(const header& head, std::span<std::byte> to) {
+  const auto refusal = cut(head.refusal);
+  const auto bytes = length_of(head, refusal, 0, to.size());
+  writer out(to.data());
+  put(out, head, refusal, {});
+  return bytes;
 }
 
 std::optional<frame> decode(std::span<const std::byte> bytes) {
@@ -203,12 +227,21 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
   head.sized = sized == 1;
   head.sequence = in.get<std::uint64_t>();
   head.origin = in.get<std::uint64_t>();
+  if (in.ok()) head.tensors.reserve(tensors);
   for (std::size_t i = 0; in.ok() && i < tensors; ++i) head.tensors.push_back(get_record(in, refusal_bytes > 0));
-  for (const auto letter : in.get_bytes(refusal_bytes)) head.refusal.push_back(std::to_integer<char>(letter));
+  const auto refusal = in.get_bytes(refusal_bytes);
+  head.refusal.assign(reinterpret_cast<const char*>(refusal.data()), refusal.size());
   const auto payload = in.get_bytes(payload_bytes);
   in.require(prefix_bytes + tensors * record_bytes + refusal_bytes + payload_bytes <= frame_capacity);
   if (!in.ok()) return std::nullopt;
-  read.payload.assign(payload.begin(), payload.end());
+  read.payload = payload;
+  return read;
+}
+
+frame with_own_payload(frame read) {
+  auto kept = std::make_shared<const std::vector<std::byte>>(read.payload.begin(), read.payload.end());
+  read.payload = *kept;
+  read.owner = std::move(kept);
   return read;
 }
 

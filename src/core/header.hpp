@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <sheaf/gradient.hpp>
 #include <span>
@@ -59,14 +60,20 @@ inline constexpr std::size_t frame_capacity = 16384;
 
 struct frame {
   header head;
-  std::vector<std::byte> payload;
+  std::span<const std::byte> payload;
+  std::shared_ptr<const void> owner = {};  // of the payload; empty: as decode() and exchange() say
 };
+
+// The frame with a payload of its own.
+frame with_own_payload(frame read);
 
 // At most max_refusal bytes, whole characters.
 std::string cut_refusal(std::string_view text);
 
 std::vector<std::byte> encode(const header& head, std::span<const std::byte> payload = {});
-// nullopt: not a frame of this protocol version, cut short, or with a value out of range.
+// A header without payload into `to`; returns how long it is.
+std::size_t encode_header(const header& head, std::span<std::byte> to);
+// nullopt: not a frame of this protocol version, cut short, or with a value out of range. The payload lies in `bytes`.
 std::optional<frame> decode(std::span<const std::byte> bytes);
 
 // "all_gather #17"

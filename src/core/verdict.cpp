@@ -183,9 +183,26 @@ finding compare(std::span<const std::optional<frame>> frames, heads all) {
   return compare_recording(all);
 }
 
+// What nearly every call comes to, found without a word.
+bool is_agreed(std::span<const std::optional<frame>> frames) {
+  if (frames.empty() || !frames.front()) return false;
+  const auto& first = frames.front()->head;
+  const bool fixed = first.op == operation::reduce_scatter;
+  return std::ranges::all_of(frames, [&](const std::optional<frame>& said) {
+    if (!said || said->head.sized || !said->head.refusal.empty() || said->head.tensors.size() != 1) return false;
+    auto head = said->head.tensors[0];
+    const auto& shown = first.tensors[0];
+    if (!fixed && head.dim >= 0 && head.dim < head.ndim) head.shape[head.dim] = shown.shape[head.dim];
+    return head == shown && said->head.sequence == first.sequence && said->head.op == first.op &&
+           said->head.mode == first.mode && said->head.origin == first.origin &&
+           said->head.records_gradient == first.records_gradient;
+  });
+}
+
 }  // namespace
 
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames) {
+  if (is_agreed(frames)) return std::nullopt;
   std::vector<const header*> all;
   for (const auto& said : frames) {
     if (said) all.push_back(&said->head);

@@ -2,15 +2,12 @@
 // Tagged messages between the ranks of one group: all that the point-to-point engine asks of a transport.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "core/engine.hpp"
+#include "core/notices.hpp"
 
 namespace sheaf::p2p {
 
@@ -22,26 +19,16 @@ class transfer {
   virtual bool wait(std::chrono::steady_clock::time_point until) = 0;
 };
 
-class channel {
+class channel : public notices {
  public:
-  virtual ~channel() = default;
   virtual int rank() const = 0;
   virtual int world() const = 0;
-  virtual std::string name() const = 0;                   // the group's
-  virtual std::chrono::milliseconds timeout() const = 0;  // the group's
 
   // Messages match by peer and tag (30 bits). A message shorter than its receiver's memory leaves the rest as it was.
   virtual std::unique_ptr<transfer> send(int peer, std::uint32_t tag, memory bytes) = 0;
   virtual std::unique_ptr<transfer> receive(int peer, std::uint32_t tag, memory bytes) = 0;
   // Takes over a transfer that nobody waits for any more, and its memory, until it is done.
   virtual void keep(std::unique_ptr<transfer> abandoned) = 0;
-
-  // A text under this process's name that other ranks can read, of whatever group; for errors at a deadline. Neither
-  // throws.
-  virtual void publish(const std::string& text) noexcept = 0;
-  virtual std::optional<std::string> published(int rank) noexcept = 0;
-  // Whether what this rank last published is about a call that is not finished.
-  std::atomic<bool> owes_news{false};
 };
 
 }  // namespace sheaf::p2p

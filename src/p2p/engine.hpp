@@ -20,7 +20,7 @@ class engine final : public sheaf::engine {
 
   int rank() const override { return link_->rank(); }
   int world() const override { return link_->world(); }
-  std::uint64_t next_sequence() override { return ++sequence_; }
+  void begin(call& now) override { now.head.sequence = ++sequence_; }
   bool checks_sized_calls() const override { return settings_.check; }
 
   std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override;

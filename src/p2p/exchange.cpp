@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::seconds refusal_grace{1};
 constexpr std::chrono::milliseconds farewell{50};
 
-std::string text_of(const std::vector<std::byte>& payload) {
+std::string text_of(std::span<const std::byte> payload) {
   return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
 
@@ -59,8 +59,7 @@ std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<co
   hear_greetings(waiting);
   std::vector<std::optional<frame>> frames;
   for (int peer = 0; peer < world(); ++peer) {
-    frames.push_back(peer == rank() ? frame{now.head, {payload.begin(), payload.end()}}
-                                    : mail_.receive(peer, now.head.sequence, waiting));
+    frames.push_back(peer == rank() ? frame{now.head, payload} : mail_.receive(peer, now.head.sequence, waiting));
   }
   // Whoever sent a frame has room for one. A rank that refuses call after call without looking has not, and the
   // channel keeps what it will read later.
@@ -73,7 +72,7 @@ void engine::report(const call& now, const std::string& said) { patience(*link_,
 
 std::vector<std::optional<frame>> engine::refuse(const call& now) {
   patience waiting(*link_, now);
-  waiting.tell_others("refused " + describe(now) + ": " + now.head.refusal);
+  waiting.tell_others("refused " + describe_call(now) + ": " + now.head.refusal);
   const std::lock_guard lock(mail_mutex_);
   send_greeting(waiting);
   posting messages(*link_, waiting);

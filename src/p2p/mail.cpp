@@ -36,6 +36,7 @@ bool mail::has(int peer, std::uint64_t sequence, clock::time_point until) {
     if (!arriving->wait(until)) return false;
     arriving.reset();
     front = decode({space.data, space.size});
+    if (front) front = with_own_payload(std::move(*front));  // the next frame comes to the same place
     full = true;
     stand_ready(peer);
   }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/header.hpp"
+#include "core/patience.hpp"
 #include "p2p/channel.hpp"
-#include "p2p/patience.hpp"
 #include "p2p/posting.hpp"
 
 namespace sheaf::p2p {

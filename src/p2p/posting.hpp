@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/patience.hpp"
 #include "p2p/channel.hpp"
-#include "p2p/patience.hpp"
 
 namespace sheaf::p2p {
 

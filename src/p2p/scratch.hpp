@@ -24,6 +24,6 @@ class scratch : public std::enable_shared_from_this<scratch> {
 };
 
 // What the pool keeps at most, and so what all pieces of one call under way should fit in.
-inline constexpr std::size_t scratch_bytes = std::size_t{16} << 20;
+inline constexpr std::size_t scratch_bytes = std::size_t{20} << 20;
 
 }  // namespace sheaf::p2p

@@ -2,7 +2,6 @@
 // all_gather: the kernels of its two ops (sizes learned, sizes given), their autograd, and the C++ call.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -28,11 +27,11 @@ recording recording_of(const at::Tensor& x) {
 }
 
 // Blocks that all ride along with their headers: one round is the whole call.
-bool is_small(const layout& at) {
-  for (std::size_t rank = 0; rank < at.sizes.size(); ++rank) {
-    if (at.block_bytes(rank) > static_cast<std::int64_t>(inline_bytes)) return false;
+bool is_small(const collective& run, const layout& at) {
+  for (int rank = 0; rank < run.world(); ++rank) {
+    if (!run.is_inlined(at.block_bytes(rank))) return false;
   }
-  return at.sizes.size() <= max_inline_ranks;
+  return true;
 }
 
 void place_inlined(const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
@@ -41,6 +40,18 @@ void place_inlined(const layout& at, const std::vector<frame>& frames, const at:
     check_inlined(rank, payload.size(), at.block_bytes(rank));
     place(at, rank, payload.data(), static_cast<std::byte*>(result.mutable_data_ptr()));
   }
+}
+
+at::Tensor gathered_result(collective& run, const layout& at, const at::Tensor& x, std::int64_t dim,
+                           const at::Tensor& own, const std::vector<frame>& frames) {
+  if (is_small(run, at)) {
+    auto result = run.allocate_fresh(x, dim, at.rows);
+    place_inlined(at, frames, result);
+    return result;
+  }
+  auto result = run.allocate(x, dim, at.rows, at);
+  run.all_gather(at, own, result);
+  return result;
 }
 
 // As sums are divided: narrow types in float32, complex ones by their parts.
@@ -70,16 +81,11 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
     run.refuse_if(check_carried(x));
     run.describe(x, dim, recording_of(x));
     const auto own = contiguous(x);
-    const auto frames = run.learn(own.nbytes() <= inline_bytes ? bytes_of(own) : std::span<const std::byte>());
+    const bool inlined = run.is_inlined(static_cast<std::int64_t>(own.nbytes()));
+    const auto frames = run.learn(inlined ? bytes_of(own) : std::span<const std::byte>());
     const auto rows = rows_of(frames);
     const auto at = run.place(rows);
-    auto result = run.allocate(x, dim, at.rows);
-    if (is_small(at)) {
-      place_inlined(at, frames, result);
-    } else {
-      run.all_gather(at, own, result);
-    }
-    return {result, at::tensor(rows, at::kLong)};
+    return {gathered_result(run, at, x, dim, own, frames), sizes_tensor(rows)};
   });
 }
 
@@ -109,14 +115,8 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
     if (does == gradient::own) return gather_own(x, at, run.rank(), dim);
 
     const auto own = contiguous(does == gradient::mean ? divided(x, world) : x);
-    auto result = run.allocate(x, dim, at.rows);
-    if (is_small(at)) {
-      place_inlined(at, run.learn(bytes_of(own)), result);
-    } else {
-      run.learn_if_checked();
-      run.all_gather(at, own, result);
-    }
-    return result;
+    const bool small = is_small(run, at);
+    return gathered_result(run, at, x, dim, own, small ? run.learn(bytes_of(own)) : run.learn_if_checked());
   });
 }
 

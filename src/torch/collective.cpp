@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sheaf/error.hpp>
 
@@ -11,16 +12,31 @@
 #include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/group.hpp"
+#include "torch/result.hpp"
 
 namespace sheaf {
 namespace {
 
+bool is_timeout(std::optional<double> seconds) {
+  return !seconds || (std::isfinite(*seconds) && *seconds > 0 && *seconds <= 1e9);
+}
+
 std::optional<std::chrono::milliseconds> timeout_from(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;
-  if (!std::isfinite(*seconds) || *seconds <= 0 || *seconds > 1e9) {
+  if (!is_timeout(seconds)) {
     throw value_error("timeout must be a positive number of seconds, got " + std::to_string(*seconds));
   }
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
+}
+
+// With what needs no check, and a timeout only where it is one.
+call call_from(const arguments& with) {
+  call now;
+  now.head.op = with.op;
+  now.head.sized = with.sized;
+  now.head.origin = static_cast<std::uint64_t>(with.origin);
+  if (is_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
+  return now;
 }
 
 bool any_records(const std::vector<frame>& frames) {
@@ -30,18 +46,28 @@ bool any_records(const std::vector<frame>& frames) {
   return false;
 }
 
+std::vector<std::int64_t> shape_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
+  auto shape = x.sizes().vec();
+  shape[dim < 0 ? dim + x.dim() : dim] = rows;
+  return shape;
+}
+
 }  // namespace
 
-collective::collective(const arguments& with) : moves_(find_engine(with.group)) {
-  auto& head = now_.head;
-  head.op = with.op;
-  head.sized = with.sized;
-  head.origin = static_cast<std::uint64_t>(with.origin);
-  if (!with.local) head.sequence = moves_->next_sequence();
-  last_outcome() = {static_cast<std::int64_t>(head.sequence), false};
+collective::turn::turn(engine& of, call& of_call, bool local) : moves(of), now(of_call) {
+  if (!local) moves.begin(now);
+}
+
+collective::turn::~turn() {
+  if (now.head.sequence != 0) moves.end(now);
+}
+
+collective::collective(const arguments& with)
+    : moves_(find_engine(with.group)), now_(call_from(with)), turn_(*moves_, now_, with.local) {
+  last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
   try {
-    head.mode = gradient_from(with.mode);
-    now_.timeout = timeout_from(with.timeout);
+    now_.head.mode = gradient_from(with.mode);
+    timeout_from(with.timeout);
   } catch (const value_error& error) {
     refuse_if(error.what());
   }
@@ -77,14 +103,32 @@ layout collective::place(const std::vector<std::int64_t>& sizes) {
   }
 }
 
-at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows) {
+template <class Make>
+at::Tensor collective::made(Make&& make) {
   try {
-    return empty_with_rows(like, dim, rows);
+    return make();
   } catch (const std::exception& error) {
     const std::string why = error.what();
     moves_->report(now_, "failed in " + sheaf::describe(now_.head) + ": " + why.substr(0, why.find('\n')));
     throw;
   }
+}
+
+at::Tensor collective::allocate_fresh(const at::Tensor& like, std::int64_t dim, std::int64_t rows) {
+  return made([&] { return empty_with_rows(like, dim, rows); });
+}
+
+at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at) {
+  return made([&] {
+    auto own = moves_->take_result(now_, at);
+    if (!own.data) return empty_with_rows(like, dim, rows);
+    return tensor_over(std::move(own), shape_with_rows(like, dim, rows), like.options());
+  });
+}
+
+bool collective::is_inlined(std::int64_t bytes) const {
+  return static_cast<std::size_t>(bytes) <= moves_->inline_bytes() &&
+         static_cast<std::size_t>(world()) <= max_inline_ranks;
 }
 
 void collective::give(const std::vector<std::int64_t>& sizes) {
@@ -94,21 +138,21 @@ void collective::give(const std::vector<std::int64_t>& sizes) {
 
 std::vector<frame> collective::learn(std::span<const std::byte> data) {
   const auto sizes = std::as_bytes(std::span(given_));
-  std::vector<std::byte> payload(sizes.begin(), sizes.end());
-  payload.insert(payload.end(), data.begin(), data.end());
-  auto said = moves_->exchange(now_, payload);
+  payload_.assign(sizes.begin(), sizes.end());  // lives as long as the frames do
+  payload_.insert(payload_.end(), data.begin(), data.end());
+  auto said = moves_->exchange(now_, payload_);
   if (const auto error = verdict(said)) throw value_error(*error);
   std::vector<frame> frames;
   for (auto& one : said) {
-    one->payload.erase(one->payload.begin(), one->payload.begin() + static_cast<std::ptrdiff_t>(sizes.size()));
+    one->payload = one->payload.subspan(sizes.size());
     frames.push_back(std::move(*one));
   }
   last_outcome().any_rank_records = any_records(frames);
   return frames;
 }
 
-void collective::learn_if_checked() {
-  if (moves_->checks_sized_calls()) learn({});
+std::vector<frame> collective::learn_if_checked() {
+  return moves_->checks_sized_calls() ? learn({}) : std::vector<frame>();
 }
 
 void collective::all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result) {
@@ -146,6 +190,12 @@ std::vector<std::int64_t> rows_of(const std::vector<frame>& frames) {
   return rows;
 }
 
+at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows) {
+  auto sizes = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  std::copy(rows.begin(), rows.end(), sizes.mutable_data_ptr<std::int64_t>());
+  return sizes;
+}
+
 at::Tensor contiguous(const at::Tensor& x) { return x.resolve_conj().resolve_neg().contiguous(); }
 
 memory memory_of(const at::Tensor& contiguous) {
@@ -160,9 +210,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
 reduction reduction_of(gradient mode) { return mode == gradient::mean ? reduction::mean : reduction::sum; }
 
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
-  auto shape = x.sizes().vec();
-  shape[dim < 0 ? dim + x.dim() : dim] = rows;
-  auto result = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
+  auto result = at::empty(shape_with_rows(x, dim, rows), x.options().memory_format(at::MemoryFormat::Contiguous));
   prefer_huge_pages(static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
   return result;
 }

@@ -29,13 +29,19 @@ struct arguments {
 class collective {
  public:
   explicit collective(const arguments& with);
+  collective(const collective&) = delete;
+  collective& operator=(const collective&) = delete;
 
   // Check. Throws value_error, and tells the other ranks where they listen.
   void refuse_if(const refusal& why);
   // Place: throws value_error, told to the others, when the sizes are too large.
   layout place(const std::vector<std::int64_t>& sizes);
-  // The result, uninitialised. What goes wrong here is told to the ranks that will wait in vain.
-  at::Tensor allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows);
+  // The result, uninitialised: `fresh`, or of the engine's own where it has better, for data that does not come along
+  // with its header. What goes wrong here is told to the ranks that will wait in vain.
+  at::Tensor allocate_fresh(const at::Tensor& like, std::int64_t dim, std::int64_t rows);
+  at::Tensor allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at);
+  // Whether so much data rides along with its header.
+  bool is_inlined(std::int64_t bytes) const;
   // Takes the tensor's record into the header; the tensor has passed check_tensor.
   void describe(const at::Tensor& x, std::int64_t dim, recording records);
   // For calls with sizes given: they are compared where headers are.
@@ -43,7 +49,7 @@ class collective {
   // Learn, and the verdict: throws value_error with the same text on every rank. frames[r].payload is rank r's `data`.
   std::vector<frame> learn(std::span<const std::byte> data);
   // Headers alone, where calls with sizes given exchange them at all.
-  void learn_if_checked();
+  std::vector<frame> learn_if_checked();
 
   int rank() const { return moves_->rank(); }
   int world() const { return moves_->world(); }
@@ -54,10 +60,25 @@ class collective {
 
  private:
   bool is_local() const { return now_.head.sequence == 0; }
+  template <class Make>
+  at::Tensor made(Make&& make);
+
+  // From begin to end, whatever happens.
+  struct turn {
+    turn(engine& of, call& now, bool local);
+    ~turn();
+    turn(const turn&) = delete;
+    turn& operator=(const turn&) = delete;
+
+    engine& moves;
+    call& now;
+  };
 
   std::shared_ptr<engine> moves_;
   call now_;
+  turn turn_;
   std::vector<std::int64_t> given_;
+  std::vector<std::byte> payload_;
 };
 
 // Refuses what never reaches a kernel, for all ranks that listen. Throws value_error.
@@ -73,6 +94,8 @@ inline constexpr std::size_t max_inline_ranks = 512;
 void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected);
 // Every rank's rows, from its header.
 std::vector<std::int64_t> rows_of(const std::vector<frame>& frames);
+// As an int64 tensor on the CPU.
+at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows);
 // `x` as plain contiguous bytes: no lazy conjugation or negation.
 at::Tensor contiguous(const at::Tensor& x);
 memory memory_of(const at::Tensor& contiguous);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // gather_sizes: the exchange of headers alone.
-#include <ATen/ops/tensor.h>
-
 #include <sheaf/all_gather.hpp>
 
 #include "torch/collective.hpp"
@@ -17,7 +15,7 @@ at::Tensor kernels::gather_sizes(const at::Tensor& x, std::int64_t dim, std::int
     run.refuse_if(check_tensor(x, dim));
     run.refuse_if(check_carried(x));
     run.describe(x, dim, recording::off);
-    return at::tensor(rows_of(run.learn({})), at::kLong);
+    return sizes_tensor(rows_of(run.learn({})));
   });
 }
 

@@ -8,6 +8,7 @@
 #include <sheaf/group.hpp>
 #include <thread>
 
+#include "c10d/env.hpp"
 #include "c10d/registry.hpp"
 #include "threads/team.hpp"
 #include "torch/errors.hpp"
@@ -22,10 +23,10 @@ class solo final : public engine {
  public:
   int rank() const override { return 0; }
   int world() const override { return 1; }
-  std::uint64_t next_sequence() override { return ++sequence_; }
+  void begin(call& now) override { now.head.sequence = ++sequence_; }
   bool checks_sized_calls() const override { return false; }
   std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override {
-    return {frame{now.head, {payload.begin(), payload.end()}}};
+    return {frame{now.head, payload}};
   }
   std::vector<std::optional<frame>> refuse(const call& now) override { return {frame{now.head, {}}}; }
   void report(const call&, const std::string&) override {}
@@ -44,6 +45,7 @@ std::shared_ptr<engine> find_engine(const std::string& group) {
     static const auto alone = std::make_shared<solo>();
     return alone;
   }
+  if (env::is_name(group)) return env::find(group);
   return threads::is_name(group) ? threads::find(group) : c10d_engine::find(group);
 }
 
@@ -52,17 +54,23 @@ std::tuple<std::string, std::string> describe_engine(const std::string& group) {
   if (threads::is_name(group)) {
     return {"threads (ranks are threads of one process)", "none (threads carry CPU tensors)"};
   }
+  if (env::is_name(group)) return {env::describe(group), "none (this version carries CPU tensors)"};
   const auto info = c10d_engine::inspect(group);
-  const auto cpu = info.cpu_backend.empty()
-                       ? std::string("none (the group has no backend for CPU tensors)")
-                       : "c10d over " + info.cpu_backend + " (point-to-point messages of the group's backend)";
-  return {cpu, "none (this version carries CPU tensors)"};
+  return {info.cpu_engine.empty() ? "none (the group has no backend for CPU tensors)" : info.cpu_engine,
+          "none (this version carries CPU tensors)"};
 }
 
 group::group(std::string name, std::shared_ptr<void> alive)
     : name_(std::move(name)), is_default_(false), alive_(std::move(alive)) {}
 
 group group::named(std::string name) { return group(std::move(name)); }
+
+group group::from_env(std::chrono::milliseconds timeout) {
+  return translated([&] {
+    auto joined = env::join(timeout);
+    return group(std::move(joined.name), std::move(joined.alive));
+  });
+}
 
 std::vector<group> group::threads(int world, std::chrono::milliseconds timeout) {
   return translated([&] {

@@ -18,8 +18,13 @@ namespace {
 void sum_inlined(const collective& run, const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
   std::vector<std::vector<std::byte>> blocks;
   std::vector<const std::byte*> sources;
+  sources.reserve(frames.size());
   for (std::size_t rank = 0; rank < frames.size(); ++rank) {
     check_inlined(rank, frames[rank].payload.size(), at.bytes());
+    if (at.outer == 1) {
+      sources.push_back(frames[rank].payload.data() + at.block_offset(run.rank()));
+      continue;
+    }
     blocks.emplace_back(result.nbytes());
     pack(at, run.rank(), frames[rank].payload.data(), 0, at.block_bytes(run.rank()), blocks.back().data());
     sources.push_back(blocks.back().data());
@@ -58,13 +63,14 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
     }
     run.refuse_if(check_reduction(y, run.mode()));
     const auto whole = contiguous(y);
-    auto result = run.allocate(y, dim, rows[run.rank()]);
-    if (at.bytes() <= static_cast<std::int64_t>(inline_bytes) && rows.size() <= max_inline_ranks) {
+    if (run.is_inlined(at.bytes())) {
+      auto result = run.allocate_fresh(y, dim, rows[run.rank()]);
       sum_inlined(run, at, run.learn(bytes_of(whole)), result);
-    } else {
-      run.learn_if_checked();
-      run.reduce_scatter(at, whole, result);
+      return result;
     }
+    run.learn_if_checked();
+    auto result = run.allocate(y, dim, rows[run.rank()], at);
+    run.reduce_scatter(at, whole, result);
     return result;
   });
 }

@@ -64,7 +64,7 @@ class crew {
 inline call next_call(p2p::engine& rank, operation op, dtype type = dtype::uint8) {
   call now;
   now.head.op = op;
-  now.head.sequence = rank.next_sequence();
+  rank.begin(now);
   now.head.tensors.push_back({.type = type, .ndim = 1, .shape = {4}});
   return now;
 }

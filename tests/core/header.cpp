@@ -61,7 +61,7 @@ TEST(header, random_headers_come_back) {
     const auto read = decode(wire);
     ASSERT_TRUE(read);
     ASSERT_EQ(read->head, head);
-    ASSERT_EQ(read->payload, payload);
+    ASSERT_EQ(bytes(read->payload.begin(), read->payload.end()), payload);
   }
 }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "core/crew.hpp"
+#include "core/shares.hpp"
 #include "p2p/engine.hpp"
-#include "p2p/shares.hpp"
 
 namespace sheaf::test {
 namespace {
@@ -17,7 +17,7 @@ TEST(shares, every_byte_of_every_block_is_reduced_once) {
     const int world = 1 + static_cast<int>(draw() % 6);
     const auto at = random_layout(draw, world, 8);
     const auto limit = static_cast<std::int64_t>(1 + draw() % 1000);
-    const p2p::shares plan(at, limit, round % 2 == 0);
+    const shares plan(at, limit, round % 2 == 0);
     std::vector<std::vector<int>> times(world);
     for (int owner = 0; owner < world; ++owner) times[owner].assign(at.block_bytes(owner), 0);
     std::size_t number = 0;
@@ -39,7 +39,7 @@ TEST(shares, the_steps_of_all_reducers_are_the_pieces) {
   std::mt19937_64 draw(2);
   for (int round = 0; round < 100; ++round) {
     const int world = 1 + static_cast<int>(draw() % 6);
-    const p2p::shares plan(random_layout(draw, world, 4), 64, round % 2 == 0);
+    const shares plan(random_layout(draw, world, 4), 64, round % 2 == 0);
     std::vector<int> times(plan.pieces().size(), 0);
     for (int reducer = 0; reducer < world; ++reducer) {
       for (std::int64_t step = 0; step < plan.steps(); ++step) {
@@ -60,9 +60,9 @@ TEST(shares, balance_shares_the_work_out) {
   for (int round = 0; round < 100; ++round) {
     const int world = 1 + static_cast<int>(draw() % 6);
     const auto at = random_layout(draw, world, 8);
-    const p2p::shares own(at, 256, false);
+    const shares own(at, 256, false);
     for (const auto& piece : own.pieces()) EXPECT_EQ(piece.reducer, piece.owner);
-    const p2p::shares balanced(at, 256, true);
+    const shares balanced(at, 256, true);
     std::vector<std::int64_t> work(world, 0);
     for (const auto& piece : balanced.pieces()) work[piece.reducer] += piece.bytes;
     for (const auto bytes : work) EXPECT_LE(bytes, at.bytes() / world + 64);
@@ -139,12 +139,14 @@ TEST(exchange, every_rank_hears_every_header_and_payload) {
   const auto errors = ranks.run([](p2p::engine& me) {
     for (int round = 0; round < 20; ++round) {
       const auto now = next_call(me, operation::all_gather);
-      const auto frames = me.exchange(now, random_bytes(100 * me.rank(), me.rank() + round));
+      const auto own = random_bytes(100 * me.rank(), me.rank() + round);  // lives as long as the frames do
+      const auto frames = me.exchange(now, own);
       ASSERT_EQ(frames.size(), 4u);
       for (int peer = 0; peer < 4; ++peer) {
         ASSERT_TRUE(frames[peer]);
         EXPECT_EQ(frames[peer]->head, now.head);
-        EXPECT_EQ(frames[peer]->payload, random_bytes(100 * peer, peer + round));
+        const auto& heard = frames[peer]->payload;
+        EXPECT_EQ(bytes(heard.begin(), heard.end()), random_bytes(100 * peer, peer + round));
       }
     }
   });

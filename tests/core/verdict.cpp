@@ -35,10 +35,16 @@ std::vector<std::byte> payload(const std::vector<std::int64_t>& sizes) {
   return bytes;
 }
 
+// A payload of the frame's own.
+void give(std::optional<frame>& said, const std::vector<std::int64_t>& sizes) {
+  const auto bytes = payload(sizes);
+  said = with_own_payload({said->head, bytes});
+}
+
 void give_sizes(frames& all, const std::vector<std::int64_t>& sizes) {
   for (auto& said : all) {
     said->head.sized = true;
-    said->payload = payload(sizes);
+    give(said, sizes);
   }
 }
 
@@ -139,7 +145,7 @@ TEST(verdict, sizes) {
   EXPECT_EQ(text(all), "all_gather #17: ranks disagree on sizes: to be learned on ranks 0, 2, 3; given on rank 1");
   give_sizes(all, {1, 2, 3, 4});
   EXPECT_EQ(text(all), "go on");
-  all[2]->payload = payload({1, 2, 3, 5});
+  give(all[2], {1, 2, 3, 5});
   EXPECT_EQ(text(all),
             "all_gather #17: ranks disagree on sizes: [1, 2, 3, 4] on ranks 0, 1, 3; [1, 2, 3, 5] on rank 2");
   give_sizes(all, {1, 2, -3, 4});
@@ -152,14 +158,14 @@ TEST(verdict, sizes_of_reduce_scatter_are_not_its_extents) {
   auto all = calls(operation::reduce_scatter);
   give_sizes(all, {5, 5, 0, 0});
   EXPECT_EQ(text(all), "go on");
-  all[1]->payload = payload({5, 4, 1, 0});
+  give(all[1], {5, 4, 1, 0});
   EXPECT_EQ(text(all),
             "reduce_scatter #17: ranks disagree on sizes: [5, 5, 0, 0] on ranks 0, 2, 3; [5, 4, 1, 0] on rank 1");
 }
 
 TEST(verdict, payloads_of_calls_without_sizes_are_data) {
   auto all = calls();
-  all[1]->payload = payload({42});
+  give(all[1], {42});
   EXPECT_EQ(text(all), "go on");
 }
 
@@ -185,7 +191,7 @@ TEST(verdict, recording) {
 TEST(verdict, hello_compares_order_and_op_alone) {
   auto all = calls(operation::hello);
   tensor(all, 1).type = dtype::int8;
-  all[2]->payload = payload({1});
+  give(all[2], {1});
   EXPECT_EQ(text(all), "go on");
   all[3]->head.sequence = 1;
   EXPECT_EQ(text(all), "hello #17: ranks disagree on sequence: hello #17 on ranks 0, 1, 2; hello #1 on rank 3");

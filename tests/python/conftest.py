@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ends the standing workers of pool.py with the session."""
+"""Ends the standing workers of pool.py with the session, and starts them for one engine after the other."""
 
 from collections.abc import Iterator
 
@@ -12,3 +12,19 @@ import pool
 def _workers() -> Iterator[None]:
     yield
     pool.close_all()
+
+
+@pytest.fixture(scope="session", params=["shm", "c10d"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A test that uses this runs once on each engine of a CPU group; others run on what a user gets by default."""
+    pool.close_all()  # workers take their engine from the environment they start in
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHEAF_ENGINE", request.param)
+        yield request.param
+        pool.close_all()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one engine in a row, after those of none: workers start once."""
+    items.sort(key=lambda item: "engine" in getattr(item, "fixturenames", ()))

@@ -85,18 +85,18 @@ def values(outcomes: list[Outcome]) -> list[Any]:
 class Rank:
     """One worker process: a connection that carries pickles, and a file that collects its stdout and stderr."""
 
-    def __init__(self, rank: int, world: int, port: int, env: Mapping[str, str] | None, group_timeout: float) -> None:
+    def __init__(self, rank: int, world: int, port: int, env: Mapping[str, str], group_timeout: float) -> None:
         self.rank = rank
         self.log = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115 - lives as long as the process
         self.conn, theirs = connection.Pipe()
-        given = [theirs.fileno(), rank, world, port, os.getpid(), group_timeout, "standing" if env is None else "fresh"]
+        given = [theirs.fileno(), rank, world, port, os.getpid(), group_timeout]
         self.process = subprocess.Popen(
             [sys.executable, HERE / "pool.py", *map(str, given)],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **(env or {})},
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **env},
             start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
         )
         theirs.close()
@@ -144,7 +144,7 @@ class Crew:
 
     def __init__(self, world: int, env: Mapping[str, str] | None = None, group_timeout: float = 60.0) -> None:
         self.store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
-        self.ranks = [Rank(rank, world, self.store.port, env, group_timeout) for rank in range(world)]
+        self.ranks = [Rank(rank, world, self.store.port, env or {}, group_timeout) for rank in range(world)]
         try:
             values(self.collect(START_S, GRACE_S))
         except BaseException:
@@ -233,7 +233,7 @@ def fresh(
     group_timeout: float = 60.0,
 ) -> list[Outcome]:
     """As `run` in processes of its own, with `env` added; errors, deaths and missed deadlines are returned as data."""
-    crew = Crew(world, env or {}, group_timeout)
+    crew = Crew(world, env, group_timeout)
     try:
         outcomes = crew.task(body, args, timeout, None)
     except BaseException:
@@ -269,7 +269,7 @@ def _perform(rank: int, world: int, message: bytes) -> bytes:
         return pickle.dumps((None, (type(error).__name__, str(error)), traceback.format_exc()))
 
 
-def _serve(fd: int, rank: int, world: int, port: int, parent: int, group_timeout: float, standing: bool) -> None:
+def _serve(fd: int, rank: int, world: int, port: int, parent: int, group_timeout: float) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return  # it ended before the line above could be of use
@@ -290,13 +290,9 @@ def _serve(fd: int, rank: int, world: int, port: int, parent: int, group_timeout
         conn.send_bytes(_perform(rank, world, message))
     if dist.is_initialized():
         dist.destroy_process_group()
-    # Twice a standing worker aborted while Python ended ("terminate called without an active exception"). The cause is
-    # not known; a group still alive then is one guess. Processes of `fresh` end as any program does, and are checked.
-    if standing:
-        os._exit(0)
 
 
 if __name__ == "__main__":
     sys.modules["pool"] = sys.modules["__main__"]  # test modules import this one
     fd, rank, world, port, parent = map(int, sys.argv[1:6])
-    _serve(fd, rank, world, port, parent, float(sys.argv[6]), sys.argv[7] == "standing")
+    _serve(fd, rank, world, port, parent, float(sys.argv[6]))

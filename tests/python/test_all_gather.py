@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""all_gather over Gloo against one process: values, gradients of every mode and order, every dtype and layout."""
+"""all_gather against one process: values, gradients of every mode and order, every dtype and layout."""
 
 import pytest
 import torch
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import sheaf
 from pool import run
 from truth import DTYPES, blocks, own_rows, patterns, rank_sum, same, values
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 WORLDS = [1, 2, 3, 5]
 MODES = ["sum", "mean", "own"]

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from pool import run
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 WAYS = ["spear_tts", "mirasol", "st_moe", "st_moe function", "musiclm", "musiclm function"]
 SUMMED = ["musiclm all_reduce_grads", "musiclm function all_reduce_grads"]
 DIMS = [0, 1, 2, -1, -2, -3]

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""opcheck on every rank, and torch.compile with no graph break: values and gradients as in eager mode."""
+"""opcheck on every rank; torch.compile without a graph break, and torch.export, against one process."""
+
+import io
 
 import pytest
 import torch
 
 import sheaf
+from compiled import RUNS_INDUCTOR, WHY_NOT, compiling, number, one_process
 from pool import run
-from truth import patterns, values
+from truth import own_rows, patterns, rank_sum, values
 
 WORLDS = [1, 2, 3]
+MODES = ["sum", "mean", "own"]
+KNOWN = [None, torch.tensor, list]
+"""Sizes learned inside the graph, given as a tensor, and as a list."""
+KNOWN_NAMES = ["learned", "tensor", "list"]
 
 
 def opcheck(rank, world):
@@ -22,7 +29,7 @@ def opcheck(rank, world):
         y = values(rank, (total, 3), torch.float64).requires_grad_(recorded)
         torch.library.opcheck(ops.gather_sizes.default, (x.detach(), 0, world, name))
         torch.library.opcheck(ops.alone.default, (x.detach(), None, 0, "all_gather", "sum"))
-        for mode in ("sum", "mean", "own"):
+        for mode in MODES:
             torch.library.opcheck(ops.all_gather.default, (x, 0, world, mode, name))
             torch.library.opcheck(ops.all_gather_sized.default, (x, rows, total, 0, world, mode, name))
             torch.library.opcheck(ops.reduce_scatter_sized.default, (y, rows, own, 0, world, mode, name))
@@ -34,67 +41,121 @@ def test_opcheck(world):
 
 
 def gathers(x, known, mode):
-    y, sizes = sheaf.all_gather(x * 2, sizes=known, grad=mode)
-    return (y.sin() * (torch.arange(y.shape[0])[:, None] + 1)).sum(), y, sizes
+    return sheaf.all_gather(x * 2, sizes=known, grad=mode)
 
 
-def compiled_gather(rank, world, learned, mode):
-    torch._dynamo.reset()
-    compiled = torch.compile(gathers, fullgraph=True, backend="aot_eager")
-    for sizes in patterns(world):
-        x = values(rank, (sizes[rank], 3), torch.float64)
-        given = None if learned else torch.tensor(sizes)
-        results = []
-        for call in (gathers, compiled):
-            leaf = x.clone().requires_grad_()
-            loss, y, got = call(leaf, given, mode)
-            (loss * (rank + 1)).backward()
-            assert got.tolist() == sizes
-            results.append((y.detach(), leaf.grad))
-        for eager, other in zip(*results, strict=True):
-            torch.testing.assert_close(other, eager, rtol=0, atol=0)
+def loss(rank, y):
+    """Differs by rank, and by row."""
+    return (y.sin() * (torch.arange(y.shape[0])[:, None] + rank + 1)).sum()
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean", "own"])
-@pytest.mark.parametrize("learned", [True, False], ids=["learned", "given"])
+def check(call, rank, world, sizes, known, mode):
+    inputs = [values(r, (rows, 3), torch.float64) for r, rows in enumerate(sizes)]
+    doubled, grads = one_process([2 * x for x in inputs], sizes, mode, loss)
+    x = inputs[rank].requires_grad_()
+    y, got = call(x, known and known(sizes), mode)
+    loss(rank, y).backward()
+    assert got.tolist() == sizes
+    torch.testing.assert_close(y.detach(), doubled, rtol=1e-15, atol=0)
+    torch.testing.assert_close(x.grad, 2 * grads[rank], rtol=1e-12, atol=0)
+
+
+def compiled_gather(rank, world, known):
+    for mode in MODES:
+        with compiling():
+            compiled = torch.compile(gathers, fullgraph=True, backend="aot_eager")
+            for sizes in patterns(world):
+                check(compiled, rank, world, sizes, known, mode)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
 @pytest.mark.parametrize("world", WORLDS)
-def test_all_gather_compiles(world, learned, mode):
-    run(world, compiled_gather, learned, mode, timeout=180)
+def test_all_gather_compiles(world, known):
+    run(world, compiled_gather, known, timeout=180)
+
+
+def with_two_rows_or_more(world):
+    """Ten patterns, of which some repeat a size and some do not."""
+    return [[2 + (3 * k + 5 * r * (k % 4)) % 11 for r in range(world)] for k in range(10)]
+
+
+def with_fewer_rows(world):
+    """Every rank has no row, then one, and then other ranks have."""
+    turns = [[few if r == who else 4 + r + who for r in range(world)] for who in range(world) for few in (0, 1)]
+    return [*turns, [0] * world, [1] * world, [0, 1] * (world // 2) + [7] * (world % 2)]
+
+
+def compilations(rank, world, known, backend):
+    with compiling() as compiled_so_far:
+        compiled = torch.compile(gathers, fullgraph=True, backend=backend)
+        for sizes in with_two_rows_or_more(world):
+            check(compiled, rank, world, sizes, known, "sum")
+        assert compiled_so_far() <= 2
+        for sizes in with_fewer_rows(world):
+            check(compiled, rank, world, sizes, known, "sum")
+        assert compiled_so_far() <= 4
+
+
+@pytest.mark.parametrize("known", KNOWN[:2], ids=KNOWN_NAMES[:2])
+@pytest.mark.parametrize("world", [2, 3])
+def test_other_sizes_seldom_compile_again(world, known):
+    run(world, compilations, known, "aot_eager", timeout=240)
+
+
+@pytest.mark.skipif(not RUNS_INDUCTOR, reason=WHY_NOT)
+@pytest.mark.parametrize(("world", "known"), [(2, None), (3, torch.tensor)], ids=["learned", "tensor"])
+def test_other_sizes_under_inductor(world, known):
+    run(world, compilations, known, "inductor", timeout=300)
 
 
 def scatters(y, sizes, op):
-    return sheaf.reduce_scatter(y.exp(), sizes, op=op) * 3
+    return sheaf.reduce_scatter(y * 3, sizes, op=op)
 
 
-def compiled_scatter(rank, world, op):
-    torch._dynamo.reset()
-    compiled = torch.compile(scatters, fullgraph=True, backend="aot_eager")
-    sizes = patterns(world)[0]
-    results = []
-    for call in (scatters, compiled):
-        leaf = (values(rank, (sum(sizes), 2), torch.float64) / 8).requires_grad_()
-        mine = call(leaf, sizes, op)
-        (mine * (rank + 1)).sum().backward()
-        results.append((mine.detach(), leaf.grad))
-    for eager, other in zip(*results, strict=True):
-        torch.testing.assert_close(other, eager, rtol=1e-15, atol=0)
+def compiled_scatter(rank, world, op, known):
+    with compiling() as compiled_so_far:
+        compiled = torch.compile(scatters, fullgraph=True, backend="aot_eager")
+        for sizes in with_two_rows_or_more(world)[:3] + with_fewer_rows(world)[:2]:
+            inputs = [values(20 + r, (sum(sizes), 2), torch.float64) for r in range(world)]
+            upstream = [values(60 + r, (rows, 2), torch.float64) for r, rows in enumerate(sizes)]
+            y = inputs[rank].clone().requires_grad_()
+            mine = compiled(y, known(sizes), op)
+            mine.backward(upstream[rank])
+            factor = 1 / world if op == "mean" else 1.0
+            expected = own_rows(3 * rank_sum(inputs) * factor, sizes, rank, 0)
+            torch.testing.assert_close(mine.detach(), expected, rtol=1e-14, atol=0)
+            torch.testing.assert_close(y.grad, 3 * torch.cat(upstream) * factor, rtol=1e-14, atol=0)
+        if known is torch.tensor:
+            assert compiled_so_far() <= 4
 
 
+@pytest.mark.parametrize("known", KNOWN[1:], ids=KNOWN_NAMES[1:])
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("world", WORLDS)
-def test_reduce_scatter_compiles(world, op):
-    run(world, compiled_scatter, op, timeout=180)
+def test_reduce_scatter_compiles(world, op, known):
+    run(world, compiled_scatter, op, known, timeout=180)
+
+
+class Projected(torch.nn.Module):
+    """A module with a gather, and with one that nobody uses."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.project = torch.nn.Linear(3, 4, dtype=torch.float64)
+        self.gather = sheaf.nn.AllGather()
+
+    def forward(self, x):
+        self.gather(x)
+        return self.gather(self.project(x))
 
 
 def compiled_module(rank, world):
-    torch._dynamo.reset()
-    module = torch.nn.Sequential(torch.nn.Linear(3, 4, dtype=torch.float64), sheaf.nn.AllGather())
-    torch.manual_seed(0)
-    for parameter in module.parameters():
-        torch.nn.init.uniform_(parameter)
-    x = values(rank, (rank + 1, 3), torch.float64)
+    module = Projected()
+    x = values(rank, (rank + 2, 3), torch.float64)
     expected = module(x).tensor
-    got = torch.compile(module, fullgraph=True, backend="aot_eager")(x).tensor
+    with compiling():
+        got = torch.compile(module, fullgraph=True, backend="aot_eager")(x).tensor
     torch.testing.assert_close(got, expected, rtol=0, atol=0)
 
 
@@ -102,21 +163,40 @@ def test_a_module_compiles():
     run(2, compiled_module, timeout=180)
 
 
-def unused(x):
-    sheaf.all_gather(x, sizes=torch.tensor([1, 2]))
-    return x + 1
+def exported_module(rank, world, strict):
+    module = Projected()
+    x = values(rank, (rank + 2, 3), torch.float64)
+    rows = ({0: torch.export.Dim.DYNAMIC},)
+    with torch.no_grad():
+        program = torch.export.export(module, (x,), dynamic_shapes=rows, strict=strict)
+        file = io.BytesIO()
+        torch.export.save(program, file)
+        file.seek(0)
+        lowered = program.run_decompositions()
+        for version in (program, torch.export.load(file), lowered):
+            for more in (0, 5):
+                x = values(rank, (rank + 2 + more, 3), torch.float64)
+                expected = module(x)
+                before = number()
+                got = version.module()(x)
+                assert number() - before - 1 == 4  # two gathers that learn their sizes
+                torch.testing.assert_close(got[0], expected.tensor, rtol=0, atol=0)
+                assert got[1].tolist() == expected.sizes.tolist()
 
 
-def unused_calls(rank, world):
-    """An unused gather is still a call that the other rank waits for."""
-    torch._dynamo.reset()
-    x = torch.ones(rank + 1)
-    if rank == 0:
-        torch.compile(unused, fullgraph=True, backend="aot_eager")(x)
-    else:
-        unused(x)
-    assert sheaf.all_gather(x).sizes.tolist() == [1, 2]
+@pytest.mark.parametrize("strict", [False, True], ids=["traced", "strict"])
+def test_a_module_is_exported(strict):
+    run(2, exported_module, strict, timeout=180)
 
 
-def test_an_unused_gather_is_not_dropped():
-    run(2, unused_calls, timeout=120)
+def second_derivative(rank, world):
+    x = values(rank, (rank + 2, 3), torch.float64).requires_grad_()
+    with compiling():
+        y, _ = torch.compile(gathers, fullgraph=True, backend="aot_eager")(x, None, "sum")
+        (first,) = torch.autograd.grad((y**3).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="does not currently support double backward"):
+            first.sum().backward()
+
+
+def test_torch_refuses_second_derivatives_of_compiled_code():
+    run(2, second_derivative, timeout=120)

@@ -15,6 +15,8 @@ import sheaf
 from agree import everyone_says, works
 from pool import fresh, run, run_raises
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 WRONG_SIZES = {
     "length": ([2, 2], "sizes must have 3 entries, one a rank, got 2"),
     "negative": ([2, 2, -1], "sizes must not be negative, got [2, 2, -1]"),
@@ -24,7 +26,7 @@ WRONG_SIZES = {
 
 
 LARGE = 3000
-"""Columns that make a block too large to ride along with its header: then sized calls exchange none."""
+"""Columns that make a block too large to ride along with its header: then sized calls on c10d exchange none."""
 
 
 def wrong_sizes(rank, world, sizes, columns, timeout):
@@ -44,8 +46,11 @@ def test_wrong_sizes_of_small_tensors(name):
 
 
 @pytest.mark.parametrize("name", WRONG_SIZES)
-def test_wrong_sizes_without_headers(name):
+def test_wrong_sizes_of_large_tensors(name, engine):
     sizes, text = WRONG_SIZES[name]
+    if engine == "shm":
+        everyone_says(3, text, wrong_sizes, sizes, LARGE, 30)
+        return
     raised = run_raises(3, wrong_sizes, sizes, LARGE, 4)
     assert raised[2][0] == "ValueError" and text in raised[2][1], raised[2]
     for rank in (0, 1):
@@ -105,9 +110,13 @@ def sizes_disagree(rank, world, columns):
     sheaf.all_gather(torch.ones(2, columns), sizes=[2, 2, 3] if rank == 0 else [2, 2, 2], timeout=1)
 
 
-def test_sizes_that_disagree_never_match():
+def test_sizes_that_disagree_never_match(engine):
     # rank 2 has 2 rows: only rank 0's sizes are wrong, and rank 0 cannot see it
-    everyone_says(3, "ranks disagree on sizes: [2, 2, 3] on rank 0; [2, 2, 2] on ranks 1, 2", sizes_disagree, 2)
+    said = "ranks disagree on sizes: [2, 2, 3] on rank 0; [2, 2, 2] on ranks 1, 2"
+    everyone_says(3, said, sizes_disagree, 2)
+    if engine == "shm":
+        everyone_says(3, said, sizes_disagree, LARGE)
+        return
     for kind, text in run_raises(3, sizes_disagree, LARGE):
         assert kind == "DistBackendError" and "no answer from rank" in text, text
         assert "sizes [2, 2, 3]" in text and "sizes [2, 2, 2]" in text, text
@@ -121,8 +130,12 @@ def different_ops(rank, world, columns):
     sheaf.all_gather(x, timeout=1)
 
 
-def test_calls_of_different_kinds():
-    everyone_says(3, "ranks disagree on op: reduce_scatter on rank 0; all_gather on ranks 1, 2", different_ops, 2)
+def test_calls_of_different_kinds(engine):
+    said = "ranks disagree on op: reduce_scatter on rank 0; all_gather on ranks 1, 2"
+    everyone_says(3, said, different_ops, 2)
+    if engine == "shm":
+        everyone_says(3, said, different_ops, LARGE)
+        return
     raised = run_raises(3, different_ops, LARGE)
     assert {error[0] for error in raised} == {"DistBackendError"}, raised
     assert "rank 0 gave up reduce_scatter" in raised[1][1] or "rank 0 is in reduce_scatter" in raised[1][1], raised[1]
@@ -144,6 +157,7 @@ def past_it(rank, world):
     sheaf.all_gather(x)
 
 
+@pytest.mark.parametrize("engine", ["c10d"], indirect=True)  # shm has no call without a header
 def test_a_rank_that_went_on():
     run(3, past_it)
 
@@ -155,12 +169,30 @@ def late(rank, world):
 
 
 def test_a_late_rank_is_named_and_the_group_works_on():
+    run(3, works)  # a group's first call, which settles its engine, needs all ranks at once
     raised = run_raises(3, late)
     for rank in (0, 2):
         kind, text = raised[rank]
         assert kind == "DistBackendError" and "no answer from rank 1 within 0.7 s; rank 1 never came" in text, text
     assert raised[1] is None, "what the others had posted was withdrawn"
     run(3, works)
+
+
+def first_call_fails(rank, world):
+    """Rank 0 gives up the group's first call before rank 1 comes to it: that call is over for rank 1 as well."""
+    group = dist.new_group()
+    if rank == 1:
+        time.sleep(1.5)
+    with pytest.raises(dist.DistBackendError, match="#1") as caught:
+        sheaf.all_gather(torch.tensor([10 + rank]), group=group, timeout=30 if rank else 0.5)
+    assert sheaf.all_gather(torch.tensor([20 + rank]), group=group, timeout=30).tensor.tolist() == [20, 21]
+    return str(caught.value)
+
+
+def test_a_first_call_that_fails_is_counted():
+    early, late = run(2, first_call_fails)
+    assert "no answer from rank 1 within 0.5 s; rank 1 never came" in early, early
+    assert "rank 0" in late, late
 
 
 def skipped_backward(rank, world):
@@ -198,21 +230,24 @@ def test_a_rank_that_skips_the_backward_and_goes_on():
         assert "ranks disagree on op: reduce_scatter on ranks 0, 2; all_gather on rank 1" in text, text
 
 
-def out_of_step(rank, world):
-    """Two groups in different orders."""
+def out_of_step(rank, world, settled):
+    """Two groups in different orders, from their first call on or later."""
     pairs = [dist.new_group([0, 1]), dist.new_group([0, 1])]
+    for group in pairs if settled else []:
+        sheaf.all_gather(torch.ones(1), group=group)
     order = pairs if rank == 0 else pairs[::-1]
     for group in order:
         sheaf.all_gather(torch.ones(1), group=group, timeout=1.5)
 
 
-def test_groups_in_different_orders():
-    for rank, outcome in enumerate(fresh(2, out_of_step)):
+@pytest.mark.parametrize("settled", [True, False])
+def test_groups_in_different_orders(settled):
+    # what a group's first call is about is not known yet while it settles the engine
+    call = "all_gather #2 (float32 [1], dim 0)" if settled else "all_gather #1"
+    for rank, outcome in enumerate(fresh(2, out_of_step, settled)):
         kind, text = outcome.error
         assert kind == "DistBackendError", text
-        assert f"rank {1 - rank} never came: it " in text and 'all_gather #1 (float32 [1], dim 0) of group "' in text, (
-            text
-        )
+        assert f"rank {1 - rank} never came: it " in text and f'{call} of group "' in text, text
 
 
 def dies(rank, world):

@@ -9,6 +9,8 @@ import sheaf
 from agree import everyone_says, works
 from pool import run, run_raises
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def odd_rank_out(rank, world, name):
     odd = rank == 1

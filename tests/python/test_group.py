@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Groups by every name they have, sub-groups side by side, and no group at all."""
 
+import atexit
 import copy
 import pickle
 import subprocess
@@ -15,6 +16,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import sheaf
 from pool import fresh, run
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def every_name(rank, world):
@@ -101,6 +104,34 @@ def test_destroyed_groups_close_their_sockets():
     assert [outcome.value for outcome in outcomes] == [0, 0], outcomes
 
 
+class Pause:
+    """Lets other threads run once more while Python ends."""
+
+    def __del__(self, sleep=time.sleep):
+        sleep(0.2)
+
+
+def hold_python():
+    """No other thread gets Python's lock: one that asks for it now still waits when Python begins to end."""
+    sys.setswitchinterval(1000)
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        pass
+
+
+def left_behind(rank, world):
+    """Sizes disagree: blocks stay posted after the deadline, and a thread drops them once the group is destroyed."""
+    sys.modules["pause"] = Pause()
+    atexit.register(hold_python)
+    with pytest.raises(dist.DistBackendError, match="no answer from rank"):
+        sheaf.all_gather(torch.ones(2, 3000), sizes=[3, 2] if rank else [2, 3], timeout=1)
+
+
+def test_python_ends_while_a_thread_drops_tensors():
+    outcomes = fresh(2, left_behind, env={"SHEAF_ENGINE": "c10d"})
+    assert all(outcome.ok for outcome in outcomes), outcomes
+
+
 def test_without_a_group():
     x = torch.arange(6.0).reshape(2, 3).requires_grad_()
     y, sizes = sheaf.all_gather(x.t(), 1)
@@ -150,13 +181,15 @@ def test_module():
     run(2, module)
 
 
-def engine(rank, world):
+def engine_told(rank, world):
+    sheaf.all_gather(torch.ones(1))
     return sheaf.engine().cpu, sheaf.engine().cuda
 
 
-def test_engine_is_told():
-    for cpu, cuda in run(2, engine):
-        assert cpu.startswith("c10d over gloo") and cuda.startswith("none")
+def test_engine_is_told(engine):
+    expected = {"shm": "shm (all 2 ranks are processes of one host", "c10d": "c10d over gloo"}[engine]
+    for cpu, cuda in run(2, engine_told):
+        assert cpu.startswith(expected) and cuda.startswith("none")
 
 
 def test_python_m_sheaf():

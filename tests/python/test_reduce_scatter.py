@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""reduce_scatter over Gloo against one process: the same bits for every dtype, and gradients of every order."""
+"""reduce_scatter against one process: the same bits for every dtype, and gradients of every order."""
 
 import pytest
 import torch
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import sheaf
 from pool import fresh, run
 from truth import COMPLEX, FLOAT8, FLOATS, INTEGERS, blocks, own_rows, patterns, rank_sum, same, shape_with, values
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 WORLDS = [1, 2, 3, 5]
 OPS = ["sum", "mean"]

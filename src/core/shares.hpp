@@ -6,11 +6,11 @@
 #include <sheaf/layout.hpp>
 #include <vector>
 
-namespace sheaf::p2p {
+namespace sheaf {
 
-// Whether sharing out the sums beats each owner's summing its own: one block is large, and over an even share. Handing
-// results on costs a message more, so small tensors are faster with their owners.
-bool is_lopsided(const layout& at);
+// Whether some block is well over an even share, and of `large_block` bytes or more: handing results on costs
+// something, so small tensors are faster with their owners.
+bool is_lopsided(const layout& at, std::int64_t large_block);
 
 // Bytes [first, first + bytes) of the owner's block, in its contiguous form.
 struct piece {
@@ -41,4 +41,4 @@ class shares {
   std::vector<std::vector<std::size_t>> by_reducer_;
 };
 
-}  // namespace sheaf::p2p
+}  // namespace sheaf

@@ -3,20 +3,30 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <sheaf/error.hpp>
 #include <string>
 #include <vector>
 
-#include "p2p/channel.hpp"
-#include "p2p/note.hpp"
+#include "core/note.hpp"
+#include "core/notices.hpp"
 
-namespace sheaf::p2p {
+namespace sheaf {
+
+// Thrown inside of waits: which rank is gone, and how that was seen.
+struct peer_gone {
+  int peer;
+  std::string why;
+};
 
 class patience {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  patience(channel& link, const call& now) : link_(link), now_(now) {}
+  // What the engine itself sees of a rank, for errors; nothing: nothing.
+  using witness = std::function<std::optional<note>(int peer)>;
+
+  patience(notices& link, const call& now, witness seen = {}) : link_(link), now_(now), seen_(std::move(seen)) {}
 
   // Asks is_done(until), in slices, until it says so. At the deadline throws a rank_error about the ranks that
   // missing() names; when is_done throws one, `peer` is gone.
@@ -25,6 +35,8 @@ class patience {
     for (;;) {
       try {
         if (is_done(slice_end())) return;
+      } catch (const peer_gone& gone) {
+        lost(gone.peer, gone.why);
       } catch (const rank_error& error) {
         lost(peer, error.what());
       }
@@ -39,7 +51,10 @@ class patience {
   // Leaves a note about this call: "is in …", "gave up …", "refused …".
   void tell_others(const std::string& said);
 
+  // `peer` is gone, and the group with it.
   [[noreturn]] void lost(int peer, const std::string& why);
+  // `peer` lives, but takes part in this call no more.
+  [[noreturn]] void deserted(int peer);
   const call& now() const { return now_; }
 
  private:
@@ -49,10 +64,13 @@ class patience {
   void pause();
   [[noreturn]] void give_up(const std::vector<int>& missing);
   std::optional<note> note_of(int peer);
+  // Its note or, where that is old, what the engine saw of it later.
+  std::optional<note> last_of(int peer);
 
-  channel& link_;
+  notices& link_;
   const call& now_;
+  const witness seen_;
   bool spoken_ = false;
 };
 
-}  // namespace sheaf::p2p
+}  // namespace sheaf

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
-#include "p2p/shares.hpp"
+#include "core/shares.hpp"
 
 #include <algorithm>
 
-namespace sheaf::p2p {
+namespace sheaf {
 namespace {
 
 constexpr std::int64_t grain = 64;  // a multiple of every element's size
 
-constexpr std::int64_t large_block = std::int64_t{8} << 20;
-
 }  // namespace
 
-bool is_lopsided(const layout& at) {
+bool is_lopsided(const layout& at, std::int64_t large_block) {
   std::int64_t largest = 0;
   for (int owner = 0; owner < static_cast<int>(at.sizes.size()); ++owner) {
     largest = std::max(largest, at.block_bytes(owner));
@@ -58,4 +56,4 @@ const piece* shares::at(int reducer, std::int64_t step) const {
   return step < static_cast<std::int64_t>(own.size()) ? &pieces_[own[step]] : nullptr;
 }
 
-}  // namespace sheaf::p2p
+}  // namespace sheaf

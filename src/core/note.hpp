@@ -8,7 +8,7 @@
 
 #include "core/engine.hpp"
 
-namespace sheaf::p2p {
+namespace sheaf {
 
 struct note {
   std::string group;
@@ -20,11 +20,11 @@ struct note {
 };
 
 // "all_gather #17 (float32 [3, 4], dim 0, sizes [2, 3])"
-std::string describe(const call& now);
+std::string describe_call(const call& now);
 
 // What `left` means to a rank of `group` in call number `sequence`: nothing where it is about an older call.
 bool is_current(const std::optional<note>& left, const std::string& group, std::uint64_t sequence);
 // "rank 1 is in …", "rank 1 never came", "rank 1 never came: it is in … of group "3""
 std::string tell(int rank, const std::optional<note>& left, const std::string& group, std::uint64_t sequence);
 
-}  // namespace sheaf::p2p
+}  // namespace sheaf

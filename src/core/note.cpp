@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "p2p/note.hpp"
+#include "core/note.hpp"
 
 #include <charconv>
 
-namespace sheaf::p2p {
+namespace sheaf {
 
 std::string note::encode() const { return std::to_string(sequence) + "\n" + group + "\n" + said; }
 
@@ -16,8 +16,8 @@ std::optional<note> note::decode(const std::string& text) {
   return result;
 }
 
-std::string describe(const call& now) {
-  auto text = sheaf::describe(now.head);
+std::string describe_call(const call& now) {
+  auto text = describe(now.head);
   if (!now.given.empty() && text.ends_with(')')) text.insert(text.size() - 1, ", sizes " + now.given);
   return text;
 }
@@ -35,4 +35,4 @@ std::string tell(int rank, const std::optional<note>& left, const std::string& g
   return who + " never came: it " + left->said + " of group \"" + left->group + "\"";
 }
 
-}  // namespace sheaf::p2p
+}  // namespace sheaf

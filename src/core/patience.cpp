@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "p2p/patience.hpp"
+#include "core/patience.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -7,7 +7,7 @@
 #include "core/interrupt.hpp"
 #include "core/verdict.hpp"
 
-namespace sheaf::p2p {
+namespace sheaf {
 namespace {
 
 using namespace std::chrono_literals;
@@ -33,7 +33,7 @@ void patience::pause() {
   throw_if_interrupted();
   if (spoken_ || clock::now() < now_.started + std::min<clock::duration>(longest_silence, limit() / 2)) return;
   spoken_ = true;
-  tell_others("is in " + describe(now_));
+  tell_others("is in " + describe_call(now_));
 }
 
 void patience::tell_others(const std::string& said) {
@@ -51,8 +51,16 @@ std::optional<note> patience::note_of(int peer) {
   return text ? note::decode(*text) : std::nullopt;
 }
 
+std::optional<note> patience::last_of(int peer) {
+  auto left = note_of(peer);
+  if (!seen_ || is_current(left, link_.name(), now_.head.sequence)) return left;
+  auto seen = seen_(peer);
+  const bool is_older = left && seen && left->group == seen->group && left->sequence >= seen->sequence;
+  return seen && !is_older ? seen : left;
+}
+
 void patience::give_up(const std::vector<int>& missing) {
-  tell_others("gave up " + describe(now_));
+  tell_others("gave up " + describe_call(now_));
   std::string text = title(now_.head) + ": no answer from " + rank_list(missing) + " within " + seconds(limit());
   const auto enough = clock::now() + note_grace;
   for (const int peer : missing) {
@@ -62,17 +70,24 @@ void patience::give_up(const std::vector<int>& missing) {
       std::this_thread::sleep_for(20ms);
       left = note_of(peer);
     }
-    text += "; " + tell(peer, left, link_.name(), now_.head.sequence);
+    text += "; " + tell(peer, last_of(peer), link_.name(), now_.head.sequence);
   }
-  throw rank_error(text + ". This rank is in " + describe(now_) + " of group \"" + link_.name() + "\"");
+  throw rank_error(text + ". This rank is in " + describe_call(now_) + " of group \"" + link_.name() + "\"");
+}
+
+void patience::deserted(int peer) {
+  tell_others("gave up " + describe_call(now_));
+  throw rank_error(title(now_.head) + ": " + tell(peer, last_of(peer), link_.name(), now_.head.sequence) +
+                   ", and left this call. This rank is in " + describe_call(now_) + " of group \"" + link_.name() +
+                   "\"");
 }
 
 void patience::lost(int peer, const std::string& why) {
-  tell_others("lost rank " + std::to_string(peer) + " in " + describe(now_));
-  const auto left = note_of(peer);
+  tell_others("lost rank " + std::to_string(peer) + " in " + describe_call(now_));
+  const auto left = last_of(peer);
   const auto last = left ? ", which " + left->said : std::string();
   throw rank_error(title(now_.head) + ": lost rank " + std::to_string(peer) + last + ": " + why +
                    ". The group cannot be used any more: destroy it and make a new one");
 }
 
-}  // namespace sheaf::p2p
+}  // namespace sheaf

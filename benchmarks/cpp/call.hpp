@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// One call of Sheaf's as the ops of src/torch make it, without torch: begin, learn, place, move, end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/engine.hpp"
+
+namespace bench {
+
+class call {
+ public:
+  // Of a float32 tensor [rows, width] along dim 0; `given` are the sizes, empty where they are learned.
+  call(sheaf::engine& with, sheaf::operation op, std::int64_t rows, std::int64_t width,
+       std::vector<std::int64_t> given = {});
+  ~call();
+  call(const call&) = delete;
+  call& operator=(const call&) = delete;
+
+  // frames[r].payload is rank r's `data`.
+  std::vector<sheaf::frame> learn(std::span<const std::byte> data);
+  sheaf::layout place(std::span<const std::int64_t> sizes) const;
+  bool is_inlined(std::int64_t bytes) const;
+  // As torch has it: fresh for what rode along, the engine's own for the rest.
+  sheaf::memory take_result(const sheaf::layout& at, std::size_t bytes);
+  void all_gather(const sheaf::layout& at, const sheaf::memory& own, const sheaf::memory& result);
+  void reduce_scatter(const sheaf::layout& at, const sheaf::memory& whole, const sheaf::memory& own);
+
+ private:
+  sheaf::engine& engine_;
+  sheaf::call now_;
+  std::vector<std::int64_t> given_;
+  std::vector<std::byte> payload_;
+};
+
+std::vector<std::int64_t> rows_of(const std::vector<sheaf::frame>& frames);
+// Throws rank_error when a rank brought another number of bytes.
+std::span<const std::byte> inlined(const sheaf::frame& said, std::int64_t bytes);
+
+}  // namespace bench

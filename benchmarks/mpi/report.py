@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""The runs beside MPI to and from JSON, and their part of docs/benchmarks.md."""
+
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.mpi.promises import promises
+from benchmarks.mpi.results import Measured, merge
+from benchmarks.mpi.tables import draw, missing_text, tables_of
+
+DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- measured beside MPI: begin -->", "<!-- measured beside MPI: end -->"
+
+Runs = list[tuple[str, dict[str, Any]]]
+
+
+def save(path: Path, runs: Runs) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    promised = [asdict(each) for each in promises(merge(runs))]
+    path.write_text(json.dumps({"system": system(), "runs": runs, "promised": promised}, indent=1) + "\n")
+
+
+def load(path: Path) -> tuple[Runs, str]:
+    content = json.loads(path.read_text())
+    return [(name, run) for name, run in content["runs"]], content["system"]
+
+
+def system() -> str:
+    return f"{platform.system()} {platform.release().split('-')[0]}, {platform.machine()}"
+
+
+def write_docs(measured: Measured, on: str, page: Path = DOCS) -> None:
+    """Replaces what lies between the two markers; the rest of the page is written by hand."""
+    image = page.parent / "images" / "mpi.png"
+    picture = [f"![Gather and one full read beside MPI](images/{image.name})"] if draw(measured, image) else []
+    versions = " and ".join(measured.versions.values())
+    head = f"Measured beside {versions} on {on}, {measured.cores} cores. {missing_text(measured)}".strip()
+    before, rest = page.read_text().split(BEGIN)
+    _, after = rest.split(END)
+    tables = [table.markdown() for table in reversed(tables_of(measured))]
+    page.write_text("\n\n".join([before + BEGIN, head, *picture, *tables, END]) + after)

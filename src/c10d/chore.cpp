@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#include "c10d/chore.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+namespace sheaf::c10d_engine {
+namespace {
+
+// A group may take its time to go, but a process that cannot end is worse than one that ends badly.
+constexpr std::chrono::seconds longest_chore{5};
+
+struct ending {
+  std::timed_mutex under_way;  // held by each chore
+  std::atomic<bool> has_begun{false};
+};
+
+// Never destroyed: threads outlive main.
+ending* the_ending = new ending;
+
+void end_chores() {
+  the_ending->has_begun = true;
+  const std::unique_lock lock(the_ending->under_way, longest_chore);
+}
+
+template <class Function>
+Function* find_symbol(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+// A thread that asks for Python's lock once Python ends is unwound, through destructors: std::terminate. So chores must
+// be over before. Python's functions are looked up by name, so that the library needs no Python; ctypes calls without
+// Python's lock, which the chore under way may wait for.
+void end_chores_before_python() {
+  const auto is_initialized = find_symbol<int()>("Py_IsInitialized");
+  const auto take_lock = find_symbol<int()>("PyGILState_Ensure");
+  const auto drop_lock = find_symbol<void(int)>("PyGILState_Release");
+  const auto run = find_symbol<int(const char*)>("PyRun_SimpleString");
+  if (!is_initialized || !take_lock || !drop_lock || !run || !is_initialized()) return;
+  const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(&end_chores));
+  const int lock = take_lock();
+  run(("__import__('atexit').register(__import__('ctypes').CFUNCTYPE(None)(" + address + "))").c_str());
+  drop_lock(lock);
+}
+
+}  // namespace
+
+chore::chore() : lock_(the_ending->under_way) {
+  if (the_ending->has_begun) lock_.unlock();
+}
+
+void end_chores_at_exit() {
+  static std::atomic<bool> arranged{false};
+  if (arranged || arranged.exchange(true)) return;
+  // A child of fork has no thread of Sheaf's, but may have been made amid a chore.
+  pthread_atfork(nullptr, nullptr, [] { the_ending = new ending; });
+  std::atexit(end_chores);
+  end_chores_before_python();
+}
+
+}  // namespace sheaf::c10d_engine

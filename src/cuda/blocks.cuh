@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// The table of blocks that a kernel looks things up in: by value for few ranks, in device memory for many.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace sheaf::cuda {
+
+inline void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+// Division without dividing. With inverse = floor((2^64 - 1) / value) the estimate is at most one too small.
+struct divisor {
+  std::int64_t value = 1;
+  std::uint64_t inverse = ~0ull;
+
+  divisor() = default;
+  explicit divisor(std::int64_t by) : value(by), inverse(~0ull / static_cast<std::uint64_t>(by)) {}
+
+  struct result {
+    std::int64_t quotient;
+    std::int64_t rest;
+  };
+  __device__ result split(std::int64_t number) const {
+    std::int64_t quotient = static_cast<std::int64_t>(__umul64hi(static_cast<std::uint64_t>(number), inverse));
+    std::int64_t rest = number - quotient * value;
+    if (rest >= value) {
+      rest -= value;
+      ++quotient;
+    }
+    return {quotient, rest};
+  }
+};
+
+// One rank's block. Empty ones are left out of a table.
+struct block {
+  std::int64_t begin = 0;       // its first byte in every chunk
+  std::byte* packed = nullptr;  // the block by itself
+  divisor width;                // its bytes in every chunk
+  std::int64_t first_span = 0;  // pack: the first of its thread blocks in a tile
+  int span = 0;                 // pack: the bytes that each of these writes
+};
+
+// Entries are padded to a power of two, so that a search needs no bounds, and one more says where the last block ends.
+template <int length>
+struct few {
+  block entries[length + 1];
+
+  explicit few(std::span<const block> from) { std::copy(from.begin(), from.end(), entries); }
+  __device__ const block& operator[](int i) const { return entries[i]; }
+};
+
+struct many {
+  const block* entries;
+
+  __device__ const block& operator[](int i) const { return entries[i]; }
+};
+
+// The last of 2 * half entries (one, if half is 0) whose key is at most `key`.
+template <class Key>
+__device__ int search(Key&& at, int half, std::int64_t key) {
+  int found = 0;
+  for (; half > 0; half /= 2) {
+    if (at(found + half) <= key) found += half;
+  }
+  return found;
+}
+
+constexpr int block_batch = 64;
+
+static __global__ void write_blocks(const __grid_constant__ few<block_batch> from, block* to, int count) {
+  if (const int i = threadIdx.x; i < count) to[i] = from[i];
+}
+
+// A table in device memory for what is launched on a stream while this lives. It travels as kernel parameters: a copy
+// from host memory may wait for the stream, and in a captured graph would read host memory long gone.
+class device_blocks {
+ public:
+  device_blocks(std::size_t count, cudaStream_t on) : on_(on) {
+    check(cudaMallocAsync(&data_, count * sizeof(block), on), "cudaMallocAsync");
+  }
+  device_blocks(const device_blocks&) = delete;
+  device_blocks& operator=(const device_blocks&) = delete;
+  ~device_blocks() { cudaFreeAsync(data_, on_); }
+
+  void write(std::span<const block> from) {
+    cudaLaunchConfig_t config{.gridDim = dim3(1), .blockDim = dim3(block_batch), .stream = on_};
+    for (std::size_t done = 0; done < from.size(); done += block_batch) {
+      const auto part = from.subspan(done, std::min<std::size_t>(block_batch, from.size() - done));
+      const few<block_batch> parameters(part);
+      auto* const to = static_cast<block*>(data_) + done;
+      check(cudaLaunchKernelEx(&config, write_blocks, parameters, to, static_cast<int>(part.size())), "launch");
+    }
+  }
+  many table() const { return {static_cast<const block*>(data_)}; }
+
+ private:
+  cudaStream_t on_;
+  void* data_ = nullptr;
+};
+
+}  // namespace sheaf::cuda

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+// In which order the destination is written, and where its bytes come from: the two directions of a copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/blocks.cuh"
+#include "cuda/vector.cuh"
+
+namespace sheaf::cuda {
+
+constexpr int threads = 128;
+
+// Bytes that lie together in a source and in the destination. Both are counted from where the destination's first
+// byte is; pieces have numbers in that order.
+struct piece {
+  std::int64_t position;
+  std::int64_t width;
+  std::uintptr_t source;
+  buffer inside;
+};
+
+// What one thread block writes: bytes [from, to) of its span. `position` is the span's own, from -15 on.
+struct share {
+  std::byte* first;
+  std::int64_t position;
+  int span;
+  int from;
+  int to;
+};
+
+__device__ inline std::byte* align_down(std::byte* at) {
+  return at - reinterpret_cast<std::uintptr_t>(at) % vector_bytes;
+}
+__device__ inline std::uintptr_t number(const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); }
+__device__ inline int clamp_to(std::int64_t value, int limit) {
+  return static_cast<int>(max(std::int64_t{0}, min(value, std::int64_t{limit})));
+}
+
+// A table where lanes can look up different ranks at once, which constant memory would serve one by one.
+template <class Table>
+struct near;
+
+template <int length>
+struct near<few<length>> {
+  struct memory {
+    std::int64_t begin[length + 1];
+    const std::byte* packed[length + 1];
+  };
+  memory& copy;
+
+  __device__ near(const few<length>& from, memory& to) : copy(to) {
+    for (int i = threadIdx.x; i <= length; i += threads) {
+      copy.begin[i] = from[i].begin;
+      copy.packed[i] = from[i].packed;
+    }
+    __syncthreads();
+  }
+  __device__ std::int64_t begin(int rank) const { return copy.begin[rank]; }
+  __device__ const std::byte* packed(int rank) const { return copy.packed[rank]; }
+};
+
+template <>
+struct near<many> {
+  struct memory {};
+  many table;
+
+  __device__ near(const many& from, memory&) : table(from) {}
+  __device__ std::int64_t begin(int rank) const { return table[rank].begin; }
+  __device__ const std::byte* packed(int rank) const { return table[rank].packed; }
+};
+
+// Packed blocks to the gathered tensor, in the tensor's order: neighbouring pieces belong to different ranks.
+template <class Table>
+struct place_order {
+  std::byte* whole;
+  std::int64_t outer;
+  divisor chunk;
+  divisor count;
+  int span;
+  int half;  // of the table's length
+  Table table;
+
+  static constexpr int resident = 0;  // thread blocks at least on a multiprocessor; 0: as the compiler likes
+  using lookup = near<Table>;
+  struct view {
+    const place_order& order;
+    share mine;
+
+    __device__ std::int64_t pieces() const { return order.outer * order.count.value; }
+    __device__ std::int64_t find(std::int64_t position) const {
+      const auto [chunk, byte] = order.chunk.split(position);
+      return chunk * order.count.value + search([&](int i) { return order.table[i].begin; }, order.half, byte);
+    }
+    __device__ piece operator[](std::int64_t index) const {
+      const auto [chunk, rank] = order.count.split(index);
+      const block& one = order.table[static_cast<int>(rank)];
+      const auto width = one.width.value;
+      const auto source = number(one.packed);
+      return {
+          chunk * order.chunk.value + one.begin, width, source + chunk * width, {source, source + order.outer * width}};
+    }
+    __device__ std::uintptr_t source(const lookup& table, std::int64_t position) const {
+      const auto [chunk, byte] = order.chunk.split(position);
+      const int rank = search([&](int i) { return table.begin(i); }, order.half, byte);
+      const auto begin = table.begin(rank);
+      return number(table.packed(rank)) + chunk * (table.begin(rank + 1) - begin) + (byte - begin);
+    }
+  };
+
+  __device__ view start() const {
+    std::byte* const first = align_down(whole) + std::int64_t{blockIdx.x} * span;
+    const std::int64_t position = first - whole;
+    return {*this, {first, position, span, clamp_to(-position, span), clamp_to(outer * chunk.value - position, span)}};
+  }
+};
+
+// The gathered tensor to packed blocks. Tiles of a few chunks, and in each one block after another: the ends of
+// neighbouring blocks share cache lines, which are still cached when the neighbour's turn comes.
+template <class Table>
+struct pack_order {
+  const std::byte* whole;
+  std::int64_t outer;
+  std::int64_t chunk_bytes;
+  std::int64_t tile;  // chunks
+  std::uint32_t spans;
+  int half;
+  Table table;
+
+  static constexpr int resident = 8;
+  struct lookup {  // a thread block writes for one rank, and knows it
+    struct memory {};
+    __device__ lookup(const Table&, memory&) {}
+  };
+  struct view {
+    const pack_order& order;
+    divisor width;
+    std::uintptr_t first_source;
+    share mine;
+
+    __device__ std::int64_t pieces() const { return order.outer; }
+    __device__ std::int64_t find(std::int64_t position) const { return width.split(position).quotient; }
+    __device__ piece operator[](std::int64_t index) const {
+      const auto begin = number(order.whole);
+      return {index * width.value,
+              width.value,
+              first_source + index * order.chunk_bytes,
+              {begin, begin + order.outer * order.chunk_bytes}};
+    }
+    __device__ std::uintptr_t source(const lookup&, std::int64_t position) const {
+      const auto [chunk, byte] = width.split(position);
+      return first_source + chunk * order.chunk_bytes + byte;
+    }
+  };
+
+  // Tiles meet where the destination is aligned, so that only a block's own ends are not whole vectors.
+  __device__ view start() const {
+    const std::int64_t first_chunk = blockIdx.x / spans * tile;
+    const std::int64_t index = blockIdx.x % spans;
+    const block& one = table[search([&](int i) { return table[i].first_span; }, half, index)];
+    const auto width = one.width.value;
+    const bool last = first_chunk + tile >= outer;
+    std::byte* const end = last ? one.packed + outer * width : align_down(one.packed + (first_chunk + tile) * width);
+    std::byte* const first = align_down(one.packed + first_chunk * width) + (index - one.first_span) * one.span;
+    const std::int64_t position = first - one.packed;
+    return {*this,
+            one.width,
+            number(whole) + one.begin,
+            {first, position, one.span, clamp_to(-position, one.span), clamp_to(end - first, one.span)}};
+  }
+};
+
+}  // namespace sheaf::cuda

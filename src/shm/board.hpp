@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// What the ranks of a group see of each other in shared memory: words that one rank writes and all read, and slots for
+// frames. Nothing here knows of any one collective.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/header.hpp"
+
+namespace sheaf::shm {
+
+// A rank may be this many frames ahead of the slowest reader of its frames.
+inline constexpr std::uint64_t ring_slots = 4;
+inline constexpr int segment_count = 64;
+inline constexpr std::size_t max_ranks = 512;
+inline constexpr std::size_t head_capacity = 5120;  // a frame's header without payload
+inline constexpr std::size_t inline_capacity = std::size_t{64} << 10;
+// Sizes given travel before the data.
+inline constexpr std::size_t payload_capacity = inline_capacity + 8 * max_ranks;
+
+// A point in a group's life: step `step` of the data phase of call `sequence`.
+constexpr std::uint64_t moment(std::uint64_t sequence, std::uint64_t step) { return sequence << 24 | step; }
+
+// One a rank. All words but `bell` and `sleepers` are written by that rank alone and only grow.
+struct alignas(128) board {
+  std::atomic<std::uint32_t> bell;      // rung after each change below
+  std::atomic<std::uint32_t> sleepers;  // who sleeps until it rings
+  std::atomic<std::uint64_t> posted;    // the last call whose frame lies in its slot
+  std::atomic<std::uint64_t> progress;  // the last moment whose data is there for others
+  std::atomic<std::uint64_t> consumed;  // the last moment whose data of others this rank has read
+  std::atomic<std::uint64_t> left;      // the last call this rank is done with, well or not
+  std::atomic<std::int32_t> process;
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// A rank's frame of call k lies in its slot k mod ring_slots.
+struct alignas(64) slot {
+  std::uint64_t sequence;
+  std::uint64_t unused_segments;  // one bit a segment: this rank neither holds nor fills it
+  std::uint32_t head_bytes;
+  std::uint32_t payload_bytes;
+  std::uint32_t resident_pages[segment_count];  // rank 0's alone count
+  std::byte head[head_capacity];
+  std::byte payload[payload_capacity];
+};
+
+}  // namespace sheaf::shm

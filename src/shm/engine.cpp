@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "shm/engine.hpp"
+
+namespace sheaf::shm {
+
+engine::engine(membership of)
+    : place_(std::move(of.place)),
+      rank_(of.rank),
+      world_(place_->shape().world),
+      told_(std::move(of.told)),
+      lives_(std::move(of.lives)),
+      pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
+      warm_(std::make_shared<warm_memory>(of.pool_bytes / 4)) {}
+
+// Calls of several threads take turns in the order of their numbers: a call sees the others' boards in one state.
+void engine::begin(call& now) {
+  std::unique_lock lock(turn_mutex_);
+  now.head.sequence = ++begun_;
+  turn_.wait(lock, [&] { return ended_ + 1 == now.head.sequence; });
+  now_ = {};
+}
+
+void engine::end(const call& now) noexcept {
+  if (now_.segment && !now_.leased) pool_->release(*now_.segment);
+  publish(&board::left, now.head.sequence);
+  const std::lock_guard lock(turn_mutex_);
+  ended_ = now.head.sequence;
+  turn_.notify_all();
+}
+
+void engine::publish(std::atomic<std::uint64_t> board::* word, std::uint64_t value) {
+  (of(rank_).*word).store(value, std::memory_order_release);
+  ring(of(rank_));
+}
+
+void engine::throw_if_dead(std::uint64_t sequence) const {
+  for (int peer = 0; peer < static_cast<int>(lives_.size()); ++peer) {
+    if (!lives_[peer]) continue;
+    const auto why = lives_[peer]->ended();
+    // Asked in this order: whoever had left the call before it ended owes it nothing.
+    if (why && !has_left(peer, sequence)) throw peer_gone{peer, *why};
+  }
+}
+
+patience engine::patience_for(const call& now) {
+  return patience(*told_, now, [this](int peer) { return last_seen(peer); });
+}
+
+std::optional<note> engine::last_seen(int peer) const {
+  const auto last = of(peer).posted.load(std::memory_order_acquire);
+  const auto read = last > 0 ? frame_of(peer, last) : std::nullopt;
+  const bool stopped = peer < static_cast<int>(lives_.size()) && lives_[peer] && lives_[peer]->is_stopped();
+  if (!read && !stopped) return std::nullopt;
+  const auto where = "was in " + (read ? sheaf::describe(read->head) : "no call");
+  return note{told_->name(), last, where + (stopped ? ", and is stopped" : "")};
+}
+
+void engine::throw_deserted(patience& waiting, int peer) const {
+  try {
+    throw_if_dead(waiting.now().head.sequence);
+  } catch (const peer_gone& gone) {
+    waiting.lost(gone.peer, gone.why);
+  }
+  waiting.deserted(peer);
+}
+
+std::vector<int> engine::missing(const std::function<bool(int)>& is_there) const {
+  std::vector<int> ranks;
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_ && !is_there(peer)) ranks.push_back(peer);
+  }
+  return ranks;
+}
+
+void engine::await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word) {
+  const auto sequence = waiting.now().head.sequence;
+  const auto wanted = moment(sequence, step);
+  const auto reached = [&](int one) { return (of(one).*word).load(std::memory_order_acquire) >= wanted; };
+  await(waiting, peer, [&](int one) { return reached(one) || has_left(one, sequence); });
+  // What it did before it left was published before that.
+  if (!reached(peer)) throw_deserted(waiting, peer);
+}
+
+void engine::await_step_of_all(patience& waiting, std::uint64_t step, std::atomic<std::uint64_t> board::* word) {
+  for (int turn = 1; turn < world_; ++turn) await_step(waiting, (rank_ + turn) % world_, step, word);
+}
+
+std::optional<int> engine::segment_for(const call& now, std::size_t bytes) {
+  if (!now_.decided) now_.segment = pool_->choose(census_of(now.head.sequence), bytes);
+  now_.decided = true;
+  return now_.segment;
+}
+
+std::string engine::describe() const {
+  const auto now = pool_->count();
+  const auto mib = [](std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+  return "shm (all " + std::to_string(world_) + " ranks are processes of one host; " + std::to_string(now.used) +
+         " results and " + mib(now.resident) + " of " + mib(now.limit) + " in shared memory)";
+}
+
+void engine::report(const call& now, const std::string& said) { patience_for(now).tell_others(said); }
+
+}  // namespace sheaf::shm

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// The engine over shared memory: ranks are processes of one host. Each collective is one file.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "core/engine.hpp"
+#include "core/notices.hpp"
+#include "core/patience.hpp"
+#include "shm/arena.hpp"
+#include "shm/bell.hpp"
+#include "shm/life.hpp"
+#include "shm/pool.hpp"
+#include "shm/warm.hpp"
+
+namespace sheaf::shm {
+
+class engine final : public sheaf::engine {
+ public:
+  // What this rank needs of a group; `lives` is empty where ranks are threads.
+  struct membership {
+    std::shared_ptr<arena> place;
+    int rank = 0;
+    std::shared_ptr<notices> told;
+    std::vector<std::optional<life>> lives;  // by rank, the own one empty
+    std::size_t pool_bytes = std::size_t{1} << 30;
+  };
+  explicit engine(membership of);
+
+  int rank() const override { return rank_; }
+  int world() const override { return world_; }
+  void begin(call& now) override;
+  void end(const call& now) noexcept override;
+  bool checks_sized_calls() const override { return true; }  // the header rides along in any case
+  std::size_t inline_bytes() const override { return inline_capacity; }
+
+  std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override;
+  std::vector<std::optional<frame>> refuse(const call& now) override;
+  void report(const call& now, const std::string& said) override;
+  memory take_result(const call& now, const layout& at) override;
+  void all_gather(const call& now, const layout& at, memory own, memory result) override;
+  void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override;
+
+  // "shm (all 4 ranks are processes of one host; 2 results and 128 MiB of 6000 MiB in shared memory)"
+  std::string describe() const;
+
+ private:
+  friend class scatter;
+
+  board& of(int peer) const { return place_->of(peer); }
+  // Publishes one of this rank's words.
+  void publish(std::atomic<std::uint64_t> board::* word, std::uint64_t value);
+  // Waits until ready(peer). Throws rank_error at the deadline, or when any rank's process is gone.
+  template <class Ready>
+  void await(patience& waiting, int peer, Ready&& ready);
+  // Throws peer_gone when the process of a rank that is still in this call has ended.
+  void throw_if_dead(std::uint64_t sequence) const;
+  patience patience_for(const call& now);
+  // The last call that a rank was seen in, and whether its process is stopped.
+  std::optional<note> last_seen(int peer) const;
+  // `peer` left this call: because of a dead rank, or by itself.
+  [[noreturn]] void throw_deserted(patience& waiting, int peer) const;
+  std::vector<int> missing(const std::function<bool(int)>& is_there) const;
+
+  // Whether the slot for this call is free: no peer can still be reading the frame before.
+  bool may_post(int peer, std::uint64_t sequence) const;
+  bool has_posted(int peer, std::uint64_t sequence) const;
+  bool has_left(int peer, std::uint64_t sequence) const;
+  void post(const call& now, std::span<const std::byte> payload);
+  std::optional<frame> frame_of(int peer, std::uint64_t sequence) const;
+  std::vector<std::optional<frame>> frames_of(const call& now, std::span<const std::byte> payload);
+
+  // Waits until `peer` has reached step `step` of this call; throws when it left the call before.
+  void await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
+  void await_step_of_all(patience& waiting, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
+  // What all ranks' frames of the call say of the segments.
+  census census_of(std::uint64_t sequence) const;
+  // The segment for this call, decided once, after the exchange.
+  std::optional<int> segment_for(const call& now, std::size_t bytes);
+
+  // A gather into a segment, and one in steps through the staging buffers where there is none.
+  void gather_in_segment(patience& waiting, const layout& at, int segment, const memory& own, const memory& result);
+  void gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result);
+
+  const std::shared_ptr<arena> place_;
+  const int rank_;
+  const int world_;
+  const std::shared_ptr<notices> told_;
+  const std::vector<std::optional<life>> lives_;
+  const std::shared_ptr<pool> pool_;
+  const std::shared_ptr<warm_memory> warm_;
+
+  std::mutex turn_mutex_;
+  std::condition_variable turn_;
+  std::uint64_t begun_ = 0;
+  std::uint64_t ended_ = 0;
+
+  // Of the call whose turn it is.
+  struct {
+    bool decided = false;
+    std::optional<int> segment;
+    bool leased = false;
+  } now_;
+};
+
+template <class Ready>
+void engine::await(patience& waiting, int peer, Ready&& ready) {
+  const auto is_there = [&] { return ready(peer); };
+  if (is_soon(is_there)) return;
+  waiting.wait(
+      peer,
+      [&](clock::time_point until) {
+        if (sleep_until(of(peer), is_there, until)) return true;
+        throw_if_dead(waiting.now().head.sequence);
+        return false;
+      },
+      [&] { return missing(ready); });
+}
+
+}  // namespace sheaf::shm

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// Learn: every rank's frame lies in its slot. One round.
+#include <cstring>
+#include <sheaf/error.hpp>
+#include <thread>
+
+#include "shm/engine.hpp"
+
+namespace sheaf::shm {
+namespace {
+
+// Ranks in step are in the same call within this; then all of them raise the same text, whoever refused.
+constexpr std::chrono::seconds refusal_grace{1};
+
+}  // namespace
+
+// The slot holds the frame of call `sequence - ring_slots`: a peer that posted a later call, or left that one, reads it
+// no more.
+bool engine::may_post(int peer, std::uint64_t sequence) const {
+  if (sequence <= ring_slots) return true;
+  const auto& one = of(peer);
+  return one.left.load(std::memory_order_acquire) + ring_slots >= sequence ||
+         one.posted.load(std::memory_order_acquire) + ring_slots > sequence;
+}
+
+bool engine::has_posted(int peer, std::uint64_t sequence) const {
+  return of(peer).posted.load(std::memory_order_acquire) >= sequence;
+}
+
+bool engine::has_left(int peer, std::uint64_t sequence) const {
+  return of(peer).left.load(std::memory_order_acquire) >= sequence;
+}
+
+void engine::post(const call& now, std::span<const std::byte> payload) {
+  auto& own = place_->slot_of(rank_, now.head.sequence);
+  own.sequence = now.head.sequence;
+  own.unused_segments = pool_->unused();
+  if (rank_ == 0) pool_->write_resident(own);
+  own.head_bytes = static_cast<std::uint32_t>(encode_header(now.head, own.head));
+  own.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  if (!payload.empty()) std::memcpy(own.payload, payload.data(), payload.size());
+  publish(&board::posted, now.head.sequence);
+}
+
+// Nothing: what lies there is no frame of this call.
+std::optional<frame> engine::frame_of(int peer, std::uint64_t sequence) const {
+  const auto& theirs = place_->slot_of(peer, sequence);
+  if (theirs.sequence != sequence || theirs.head_bytes > head_capacity || theirs.payload_bytes > payload_capacity) {
+    return std::nullopt;
+  }
+  auto read = decode({theirs.head, theirs.head_bytes});
+  if (read) read->payload = {theirs.payload, theirs.payload_bytes};
+  return read;
+}
+
+std::vector<std::optional<frame>> engine::frames_of(const call& now, std::span<const std::byte> payload) {
+  std::vector<std::optional<frame>> frames;
+  frames.reserve(world_);
+  for (int peer = 0; peer < world_; ++peer) {
+    frames.push_back(peer == rank_ ? frame{now.head, payload} : frame_of(peer, now.head.sequence));
+  }
+  return frames;
+}
+
+census engine::census_of(std::uint64_t sequence) const {
+  census all{~std::uint64_t{0}, place_->slot_of(0, sequence).resident_pages};
+  for (int peer = 0; peer < world_; ++peer) all.unused &= place_->slot_of(peer, sequence).unused_segments;
+  return all;
+}
+
+std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<const std::byte> payload) {
+  if (payload.size() > payload_capacity) throw std::length_error("a frame's payload is too long");
+  const auto sequence = now.head.sequence;
+  auto waiting = patience_for(now);
+  for (int turn = 1; turn < world_; ++turn) {
+    await(waiting, (rank_ + turn) % world_, [&](int one) { return may_post(one, sequence); });
+  }
+  post(now, payload);
+  for (int turn = 1; turn < world_; ++turn) {
+    const int peer = (rank_ + turn) % world_;
+    await(waiting, peer, [&](int one) { return has_posted(one, sequence) || has_left(one, sequence); });
+    // The next frame in that slot waits until this rank is done with this call.
+    if (place_->slot_of(peer, sequence).sequence != sequence) throw_deserted(waiting, peer);
+  }
+  auto frames = frames_of(now, payload);
+  waiting.finish();
+  return frames;
+}
+
+std::vector<std::optional<frame>> engine::refuse(const call& now) {
+  const auto sequence = now.head.sequence;
+  auto waiting = patience_for(now);
+  waiting.tell_others("refused " + describe_call(now) + ": " + now.head.refusal);
+  const auto until = clock::now() + refusal_grace;
+  const auto within_grace = [&](int peer, auto&& ready) {
+    const auto is_there = [&] { return ready(peer); };
+    return peer == rank_ || is_soon(is_there) || sleep_until(of(peer), is_there, until);
+  };
+  for (int peer = 0; peer < world_; ++peer) {
+    if (!within_grace(peer, [&](int one) { return may_post(one, sequence); })) return {};
+  }
+  post(now, {});
+  for (int peer = 0; peer < world_; ++peer) {
+    if (!within_grace(peer, [&](int one) { return has_posted(one, sequence); })) return {};
+    if (place_->slot_of(peer, sequence).sequence != sequence) return {};
+  }
+  return frames_of(now, {});
+}
+
+}  // namespace sheaf::shm

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// Each rank reduces a share of the result: in steps, every rank puts its contribution to every share into its staging
+// buffer, and every reducer sums what all ranks put there for it, in rank order.
+#include "shm/reduce_scatter.hpp"
+
+#include <algorithm>
+
+#include "core/copy.hpp"
+#include "core/shares.hpp"
+#include "shm/engine.hpp"
+
+namespace sheaf::shm {
+namespace {
+
+constexpr std::int64_t worth_sharing = std::int64_t{256} << 10;
+// Larger ones leave the cache, smaller ones wait too often.
+constexpr std::int64_t largest_chunk = std::int64_t{1} << 20;
+
+// Two buffers for every reducer in a rank's staging memory.
+std::int64_t chunk_bytes(int world) {
+  return std::min<std::int64_t>(largest_chunk, geometry::staging_bytes / (2 * world) / 64 * 64);
+}
+
+}  // namespace
+
+bool is_shared_out(const layout& at) { return is_lopsided(at, worth_sharing); }
+
+std::vector<std::size_t> owner_places(const layout& at) {
+  std::vector<std::size_t> places{0};
+  for (std::size_t owner = 0; owner < at.sizes.size(); ++owner) {
+    const auto bytes = static_cast<std::size_t>(at.block_bytes(static_cast<int>(owner)));
+    places.push_back(places.back() + (bytes + page_bytes() - 1) / page_bytes() * page_bytes());
+  }
+  return places;
+}
+
+// One reduce_scatter of one rank.
+class scatter {
+ public:
+  scatter(engine& with, patience& waiting, const layout& at, reduction op, const memory& whole, const memory& own,
+          std::optional<int> segment)
+      : engine_(with),
+        waiting_(waiting),
+        at_(at),
+        op_(op),
+        type_(waiting.now().head.tensors[0].type),
+        whole_(whole),
+        own_(own),
+        segment_(segment),
+        places_(owner_places(at)),
+        chunk_(chunk_bytes(with.world())),
+        plan_(at, chunk_, segment.has_value()),
+        packed_(at.outer == 1 ? memory{} : allocate(chunk_)) {}
+
+  void run() {
+    const auto steps = plan_.steps();
+    for (std::int64_t step = 0; step < std::min<std::int64_t>(2, steps); ++step) contribute(step);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      sum(step);
+      if (step + 2 >= steps) continue;
+      engine_.await_step_of_all(waiting_, step + 1, &board::consumed);
+      contribute(step + 2);
+    }
+    if (segment_) engine_.await_step_of_all(waiting_, steps, &board::consumed);
+  }
+
+ private:
+  std::byte* buffer(int from, int to, std::int64_t step) const {
+    return engine_.place_->staging(from) + (step % 2 * engine_.world_ + to) * chunk_;
+  }
+
+  void contribute(std::int64_t step) {
+    for (int turn = 1; turn < engine_.world_; ++turn) {
+      const int reducer = (engine_.rank_ + turn) % engine_.world_;
+      const auto* part = plan_.at(reducer, step);
+      if (part) {
+        pack(at_, part->owner, whole_.data, part->first, part->bytes, buffer(engine_.rank_, reducer, step));
+      }
+    }
+    engine_.publish(&board::progress, moment(waiting_.now().head.sequence, step + 1));
+  }
+
+  const std::byte* own_contribution(const piece& part) {
+    if (at_.outer == 1) return whole_.data + at_.block_offset(part.owner) + part.first;
+    pack(at_, part.owner, whole_.data, part.first, part.bytes, packed_.data);
+    return packed_.data;
+  }
+
+  void sum(std::int64_t step) {
+    if (const auto* part = plan_.at(engine_.rank_, step)) {
+      std::vector<const std::byte*> sources(engine_.world_);
+      for (int turn = 0; turn < engine_.world_; ++turn) {
+        const int peer = (engine_.rank_ + turn) % engine_.world_;
+        if (peer != engine_.rank_) engine_.await_step(waiting_, peer, step + 1, &board::progress);
+        sources[peer] = peer == engine_.rank_ ? own_contribution(*part) : buffer(peer, engine_.rank_, step);
+      }
+      auto* out = segment_ ? engine_.place_->shared(*segment_) + places_[part->owner] : own_.data;
+      sum_ranks(type_, op_, sources, out + part->first, part->bytes);
+    }
+    engine_.publish(&board::consumed, moment(waiting_.now().head.sequence, step + 1));
+  }
+
+  engine& engine_;
+  patience& waiting_;
+  const layout& at_;
+  const reduction op_;
+  const dtype type_;
+  const memory& whole_;
+  const memory& own_;
+  const std::optional<int> segment_;
+  const std::vector<std::size_t> places_;
+  const std::int64_t chunk_;
+  const shares plan_;
+  const memory packed_;
+};
+
+void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
+  auto waiting = patience_for(now);
+  const auto places = owner_places(at);
+  const auto segment = is_shared_out(at) ? segment_for(now, places.back()) : std::nullopt;
+  scatter(*this, waiting, at, op, whole, own, segment).run();
+  if (segment) {
+    const auto* sums = place_->view(*segment) + places[rank_];
+    if (own.size > 0 && own.data != sums) std::copy_n(place_->shared(*segment) + places[rank_], own.size, own.data);
+  }
+  waiting.finish();
+}
+
+}  // namespace sheaf::shm

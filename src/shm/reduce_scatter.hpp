@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// Where sums go: to their owners, or, where one owner has much more than the others, shared out over all ranks.
+#pragma once
+
+#include <cstddef>
+#include <sheaf/layout.hpp>
+#include <vector>
+
+namespace sheaf::shm {
+
+bool is_shared_out(const layout& at);
+// Where each owner's rows begin in a segment of sums, on pages of their own, and behind the last one where they end.
+std::vector<std::size_t> owner_places(const layout& at);
+
+}  // namespace sheaf::shm

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""What tests of compiled code ask on a rank: which calls ran, in which order, and how often torch compiled."""
+
+import contextlib
+import os
+import re
+import shutil
+
+import torch
+import torch._inductor.config  # for the patch below; costs nothing that compiling would not
+from torch._dynamo.utils import counters
+from torch.profiler import ProfilerActivity, profile
+
+import sheaf
+from truth import own_rows
+
+RUNS_INDUCTOR = os.environ.get("SHEAF_TEST_INDUCTOR") == "1" and any(map(shutil.which, ("g++", "c++", "clang++")))
+WHY_NOT = "Inductor takes minutes, and has crashed freeing what it traced: SHEAF_TEST_INDUCTOR=1 runs it (with g++)"
+BACKENDS = ["aot_eager", "inductor"]
+
+SHORT = {
+    "sheaf::gather_sizes": "sizes",
+    "sheaf::all_gather": "learn and gather",
+    "sheaf::all_gather_sized": "gather",
+    "sheaf::reduce_scatter_sized": "scatter",
+}
+
+
+def ran(body):
+    """The calls that the body makes, in the order in which they run, as (op, width): `("gather", 3)`.
+
+    torch's dispatcher reports every op to its profiler, from compiled code as well. So compile before: a compiler's
+    trace is reported, too. The number of calls is held against what the library itself counts.
+    """
+    first = number()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        body()
+    counted = number() - first - 1
+    # An op that autograd passes on to the kernel is reported twice, one inside the other.
+    outer = [e for e in seen.events() if e.name in SHORT and not (e.cpu_parent and e.cpu_parent.name == e.name)]
+    outer.sort(key=lambda event: event.time_range.start)
+    calls = [(SHORT[event.name], event.input_shapes[0][1]) for event in outer]
+    assert counted == len(calls), f"the library counted {counted} calls, torch reported {calls}"
+    return calls
+
+
+def number():
+    """The number of the group's latest call, which is this one: every rank refuses it."""
+    try:
+        sheaf.all_gather(torch.ones(1), sizes=[-1] * torch.distributed.get_world_size())
+    except ValueError as error:
+        return int(re.match(r"all_gather #(\d+):", str(error))[1])
+    raise AssertionError("negative sizes were taken")
+
+
+@contextlib.contextmanager
+def compiling():
+    """Compiles anew, and in one process. Gives a function that says how many graphs have been compiled since."""
+    torch._dynamo.reset()
+    counters.clear()
+    with (
+        torch.compiler.config.patch(force_disable_caches=True),
+        torch._inductor.config.patch(compile_threads=1),
+    ):
+        yield lambda: counters["stats"]["unique_graphs"]
+    assert not counters["graph_break"], counters["graph_break"]
+
+
+def one_process(inputs, sizes, mode, loss):
+    """What one process makes of all ranks' inputs: the gathered tensor, and every rank's gradient. `loss(rank, y)` is
+    that rank's loss."""
+    y = torch.cat(inputs).requires_grad_()
+    grads = [torch.autograd.grad(loss(rank, y), y)[0] for rank in range(len(inputs))]
+    summed = sum(grads) / (len(inputs) if mode == "mean" else 1)
+    mine = [own_rows(grads[r] if mode == "own" else summed, sizes, r, 0) for r in range(len(inputs))]
+    return y.detach(), mine
