@@ -29,7 +29,7 @@ function(sheaf_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers
                                            "$<$<CXX_COMPILER_ID:GNU>:${mistaken}>" $<$<BOOL:${SHEAF_WERROR}>:-Werror>)
   if(SHEAF_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${SHEAF_SANITIZE} -fno-omit-frame-pointer -g)
+    target_compile_options(${target} PRIVATE -fsanitize=${SHEAF_SANITIZE} -fno-omit-frame-pointer -g1)
     target_link_options(${target} PUBLIC -fsanitize=${SHEAF_SANITIZE})
   endif()
 endfunction()

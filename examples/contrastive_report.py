@@ -41,14 +41,19 @@ class Gather:
 
 
 def measure_skew(rank: int, report: Report, nbytes: int) -> None:
-    """Rank 0 holds `skew` times the mean, the others share the rest; the result is the same tensor every time."""
+    """Rank 0 holds `skew` times the mean, the others share the rest; no two results are the same."""
     world, rows = dist.get_world_size(), nbytes // (4 * WIDTH)
     expected = torch.arange(rows * WIDTH, dtype=torch.float32).view(rows, WIDTH)
     for skew in SKEWS:
         heavy = round(rows * skew / world)
         sizes = [heavy] + [(rows - heavy) // (world - 1)] * (world - 1)
         x = expected.narrow(0, sum(sizes[:rank]), sizes[rank]).clone()
-        work = Workload(expected[: sum(sizes)], both_ways(x))
+
+        def refresh(own: torch.Tensor = x) -> None:
+            expected.add_(1)
+            own.add_(1)
+
+        work = Workload(expected[: sum(sizes)], both_ways(x), refresh)
         _, timings = measure(work, seconds=1.5, bounds=(3, 21))
         wrong = sum(each.wrong for each in timings.values())
         if rank == 0:

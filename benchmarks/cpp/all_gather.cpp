@@ -36,7 +36,7 @@ sheaf::memory gather(const buffers& on, int number, sheaf::memory given) {
     run.all_gather(at, own, result);
     return result;
   }
-  auto result = given.data ? std::move(given) : sheaf::allocate(static_cast<std::size_t>(at.bytes()));
+  auto result = given.data ? std::move(given) : run.take_private(static_cast<std::size_t>(at.bytes()));
   for (int rank = 0; rank < engine.world(); ++rank) {
     sheaf::place(at, rank, inlined(frames[rank], at.block_bytes(rank)).data(), result.data);
   }

@@ -46,6 +46,11 @@ sheaf::memory call::take_result(const sheaf::layout& at, std::size_t bytes) {
   return own.data ? own : sheaf::allocate(bytes);
 }
 
+sheaf::memory call::take_private(std::size_t bytes) {
+  auto own = engine_.take_private(bytes);
+  return own.data ? own : sheaf::allocate(bytes);
+}
+
 void call::all_gather(const sheaf::layout& at, const sheaf::memory& own, const sheaf::memory& result) {
   engine_.all_gather(now_, at, own, result);
 }

@@ -25,6 +25,8 @@ class call {
   sheaf::layout place(std::span<const std::int64_t> sizes) const;
   bool is_inlined(std::int64_t bytes) const;
   // As torch has it: fresh for what rode along, the engine's own for the rest.
+  // For data that came along with headers.
+  sheaf::memory take_private(std::size_t bytes);
   sheaf::memory take_result(const sheaf::layout& at, std::size_t bytes);
   void all_gather(const sheaf::layout& at, const sheaf::memory& own, const sheaf::memory& result);
   void reduce_scatter(const sheaf::layout& at, const sheaf::memory& whole, const sheaf::memory& own);

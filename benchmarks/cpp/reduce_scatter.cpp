@@ -27,13 +27,8 @@ sheaf::memory sum_inlined(const setting& with, const std::vector<sheaf::frame>& 
   const auto& at = with.at;
   const int rank = with.engine.rank();
   const auto own = at.block_bytes(rank);
-  std::vector<std::vector<std::byte>> blocks;
   std::vector<const std::byte*> sources;
-  for (const auto& said : frames) {
-    blocks.emplace_back(own);
-    sheaf::pack(at, rank, inlined(said, at.bytes()).data(), 0, own, blocks.back().data());
-    sources.push_back(blocks.back().data());
-  }
+  for (const auto& said : frames) sources.push_back(inlined(said, at.bytes()).data() + at.block_offset(rank));
   auto result = sheaf::allocate(static_cast<std::size_t>(own));
   sheaf::sum_ranks(sheaf::dtype::float32, sheaf::reduction::sum, sources, result.data, result.size);
   return result;

@@ -61,7 +61,7 @@ def process_group(group: Group) -> dist.ProcessGroup:
 def engine(group: Group = None) -> Engine:
     """What carries a CPU and a CUDA tensor of this group, and why. Never communicates.
 
-    >>> sheaf.engine().cpu
-    "c10d over gloo (point-to-point messages of the group's backend)"
+    >>> sheaf.engine().cpu  # doctest: +ELLIPSIS
+    'shm (all 2 ranks are processes of one host; ...)'
     """
     return Engine(*torch.ops.sheaf.engine(ranks(group).name))

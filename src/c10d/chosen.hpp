@@ -30,6 +30,7 @@ class chosen final : public engine {
   std::vector<std::optional<frame>> refuse(const call& now) override { return inner_->refuse(now); }
   void report(const call& now, const std::string& said) override { inner_->report(now, said); }
   memory take_result(const call& now, const layout& at) override { return inner_->take_result(now, at); }
+  memory take_private(std::size_t bytes) override { return inner_->take_private(bytes); }
   void all_gather(const call& now, const layout& at, memory own, memory result) override {
     inner_->all_gather(now, at, std::move(own), std::move(result));
   }

@@ -62,6 +62,8 @@ class engine {
 
   // Memory of the engine's own for the result of this call, where it has better than fresh memory; else none.
   virtual memory take_result(const call&, const layout&) { return {}; }
+  // The same for data that came along with headers.
+  virtual memory take_private(std::size_t) { return {}; }
 
   // Move: every rank's block into its place. `own` is the own block, contiguous.
   virtual void all_gather(const call& now, const layout& at, memory own, memory result) = 0;

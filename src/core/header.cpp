@@ -238,6 +238,24 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
   return read;
 }
 
+std::optional<frame> decode_like(const header& own, std::span<const std::byte> own_bytes,
+                                 std::span<const std::byte> bytes) {
+  const bool plain = own.tensors.size() == 1 && own.refusal.empty() && own_bytes.size() == bytes.size() &&
+                     bytes.size() == prefix_bytes + record_bytes;
+  if (!plain) return decode(bytes);
+  const auto at = prefix_bytes + 4 + sizeof(std::int64_t) * own.tensors[0].dim;
+  const auto after = at + sizeof(std::int64_t);
+  std::int64_t rows = 0;
+  std::memcpy(&rows, bytes.data() + at, sizeof rows);
+  if (rows < 0 || std::memcmp(bytes.data(), own_bytes.data(), at) != 0 ||
+      std::memcmp(bytes.data() + after, own_bytes.data() + after, bytes.size() - after) != 0) {
+    return decode(bytes);
+  }
+  frame read{own, {}};
+  read.head.tensors[0].shape[own.tensors[0].dim] = rows;
+  return read;
+}
+
 frame with_own_payload(frame read) {
   auto kept = std::make_shared<const std::vector<std::byte>>(read.payload.begin(), read.payload.end());
   read.payload = *kept;

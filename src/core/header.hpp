@@ -67,6 +67,11 @@ struct frame {
 // The frame with a payload of its own.
 frame with_own_payload(frame read);
 
+// What decode() makes of `bytes`, found sooner where they are those of `own` (encoded: `own_bytes`) but for the rows of
+// its one tensor. Most frames are like the own one.
+std::optional<frame> decode_like(const header& own, std::span<const std::byte> own_bytes,
+                                 std::span<const std::byte> bytes);
+
 // At most max_refusal bytes, whole characters.
 std::string cut_refusal(std::string_view text);
 

@@ -2,6 +2,7 @@
 #include "core/verdict.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -183,18 +184,31 @@ finding compare(std::span<const std::optional<frame>> frames, heads all) {
   return compare_recording(all);
 }
 
+// Whether `said` of rank `rank` gives the same sizes as `first`, one a rank, and its own rows are what they say.
+bool gives(const frame& said, const frame& first, std::size_t world, std::ptrdiff_t rank) {
+  const auto bytes = world * sizeof(std::int64_t);
+  if (said.payload.size() < bytes || first.payload.size() < bytes) return false;
+  if (std::memcmp(said.payload.data(), first.payload.data(), bytes) != 0) return false;
+  if (said.head.op != operation::all_gather) return true;
+  const auto& tensor = said.head.tensors[0];
+  std::int64_t rows = 0;
+  std::memcpy(&rows, said.payload.data() + rank * sizeof rows, sizeof rows);
+  return tensor.dim >= 0 && tensor.dim < tensor.ndim && tensor.shape[tensor.dim] == rows;
+}
+
 // What nearly every call comes to, found without a word.
 bool is_agreed(std::span<const std::optional<frame>> frames) {
   if (frames.empty() || !frames.front()) return false;
   const auto& first = frames.front()->head;
   const bool fixed = first.op == operation::reduce_scatter;
   return std::ranges::all_of(frames, [&](const std::optional<frame>& said) {
-    if (!said || said->head.sized || !said->head.refusal.empty() || said->head.tensors.size() != 1) return false;
+    if (!said || !said->head.refusal.empty() || said->head.tensors.size() != 1) return false;
     auto head = said->head.tensors[0];
+    if (first.sized && !gives(*said, *frames.front(), frames.size(), &said - frames.data())) return false;
     const auto& shown = first.tensors[0];
     if (!fixed && head.dim >= 0 && head.dim < head.ndim) head.shape[head.dim] = shown.shape[head.dim];
     return head == shown && said->head.sequence == first.sequence && said->head.op == first.op &&
-           said->head.mode == first.mode && said->head.origin == first.origin &&
+           said->head.mode == first.mode && said->head.origin == first.origin && said->head.sized == first.sized &&
            said->head.records_gradient == first.records_gradient;
   });
 }

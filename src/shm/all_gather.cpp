@@ -11,6 +11,12 @@
 
 namespace sheaf::shm {
 
+// Small memory comes warm from the allocator.
+memory engine::take_private(std::size_t bytes) {
+  constexpr std::size_t worth_keeping = std::size_t{16} << 10;
+  return bytes >= worth_keeping ? warm_->take(bytes) : memory{};
+}
+
 memory engine::take_result(const call& now, const layout& at) {
   if (now.head.op == operation::reduce_scatter) {
     const auto bytes = static_cast<std::size_t>(at.block_bytes(rank_));

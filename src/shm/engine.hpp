@@ -40,6 +40,7 @@ class engine final : public sheaf::engine {
   std::vector<std::optional<frame>> refuse(const call& now) override;
   void report(const call& now, const std::string& said) override;
   memory take_result(const call& now, const layout& at) override;
+  memory take_private(std::size_t bytes) override;
   void all_gather(const call& now, const layout& at, memory own, memory result) override;
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override;
 
@@ -69,7 +70,9 @@ class engine final : public sheaf::engine {
   bool has_posted(int peer, std::uint64_t sequence) const;
   bool has_left(int peer, std::uint64_t sequence) const;
   void post(const call& now, std::span<const std::byte> payload);
-  std::optional<frame> frame_of(int peer, std::uint64_t sequence) const;
+  std::span<const std::byte> own_head(std::uint64_t sequence) const;
+  // `like`: the own header of that call, which the peer's will be like.
+  std::optional<frame> frame_of(int peer, std::uint64_t sequence, const header* like = nullptr) const;
   std::vector<std::optional<frame>> frames_of(const call& now, std::span<const std::byte> payload);
 
   // Waits until `peer` has reached step `step` of this call; throws when it left the call before.

@@ -42,13 +42,19 @@ void engine::post(const call& now, std::span<const std::byte> payload) {
   publish(&board::posted, now.head.sequence);
 }
 
+std::span<const std::byte> engine::own_head(std::uint64_t sequence) const {
+  const auto& own = place_->slot_of(rank_, sequence);
+  return {own.head, own.head_bytes};
+}
+
 // Nothing: what lies there is no frame of this call.
-std::optional<frame> engine::frame_of(int peer, std::uint64_t sequence) const {
+std::optional<frame> engine::frame_of(int peer, std::uint64_t sequence, const header* like) const {
   const auto& theirs = place_->slot_of(peer, sequence);
   if (theirs.sequence != sequence || theirs.head_bytes > head_capacity || theirs.payload_bytes > payload_capacity) {
     return std::nullopt;
   }
-  auto read = decode({theirs.head, theirs.head_bytes});
+  auto read = like ? decode_like(*like, own_head(sequence), {theirs.head, theirs.head_bytes})
+                   : decode({theirs.head, theirs.head_bytes});
   if (read) read->payload = {theirs.payload, theirs.payload_bytes};
   return read;
 }
@@ -57,7 +63,7 @@ std::vector<std::optional<frame>> engine::frames_of(const call& now, std::span<c
   std::vector<std::optional<frame>> frames;
   frames.reserve(world_);
   for (int peer = 0; peer < world_; ++peer) {
-    frames.push_back(peer == rank_ ? frame{now.head, payload} : frame_of(peer, now.head.sequence));
+    frames.push_back(peer == rank_ ? frame{now.head, payload} : frame_of(peer, now.head.sequence, &now.head));
   }
   return frames;
 }

@@ -44,13 +44,13 @@ void place_inlined(const layout& at, const std::vector<frame>& frames, const at:
 
 at::Tensor gathered_result(collective& run, const layout& at, const at::Tensor& x, std::int64_t dim,
                            const at::Tensor& own, const std::vector<frame>& frames) {
-  if (is_small(run, at)) {
-    auto result = run.allocate_fresh(x, dim, at.rows);
+  const bool inlined = is_small(run, at);
+  auto result = run.allocate(x, dim, at.rows, at, inlined);
+  if (inlined) {
     place_inlined(at, frames, result);
-    return result;
+  } else {
+    run.all_gather(at, own, result);
   }
-  auto result = run.allocate(x, dim, at.rows, at);
-  run.all_gather(at, own, result);
   return result;
 }
 

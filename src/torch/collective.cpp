@@ -103,27 +103,18 @@ layout collective::place(const std::vector<std::int64_t>& sizes) {
   }
 }
 
-template <class Make>
-at::Tensor collective::made(Make&& make) {
+at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at,
+                                bool inlined) {
   try {
-    return make();
+    const auto bytes = at.outer * rows * at.row_bytes;
+    auto own = inlined ? moves_->take_private(static_cast<std::size_t>(bytes)) : moves_->take_result(now_, at);
+    if (!own.data) return empty_with_rows(like, dim, rows);
+    return tensor_over(std::move(own), shape_with_rows(like, dim, rows), like.options());
   } catch (const std::exception& error) {
     const std::string why = error.what();
     moves_->report(now_, "failed in " + sheaf::describe(now_.head) + ": " + why.substr(0, why.find('\n')));
     throw;
   }
-}
-
-at::Tensor collective::allocate_fresh(const at::Tensor& like, std::int64_t dim, std::int64_t rows) {
-  return made([&] { return empty_with_rows(like, dim, rows); });
-}
-
-at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at) {
-  return made([&] {
-    auto own = moves_->take_result(now_, at);
-    if (!own.data) return empty_with_rows(like, dim, rows);
-    return tensor_over(std::move(own), shape_with_rows(like, dim, rows), like.options());
-  });
 }
 
 bool collective::is_inlined(std::int64_t bytes) const {

@@ -36,10 +36,9 @@ class collective {
   void refuse_if(const refusal& why);
   // Place: throws value_error, told to the others, when the sizes are too large.
   layout place(const std::vector<std::int64_t>& sizes);
-  // The result, uninitialised: `fresh`, or of the engine's own where it has better, for data that does not come along
-  // with its header. What goes wrong here is told to the ranks that will wait in vain.
-  at::Tensor allocate_fresh(const at::Tensor& like, std::int64_t dim, std::int64_t rows);
-  at::Tensor allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at);
+  // The result, uninitialised: of the engine's own memory where it has better than fresh. What goes wrong here is told to
+  // the ranks that will wait in vain.
+  at::Tensor allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at, bool inlined);
   // Whether so much data rides along with its header.
   bool is_inlined(std::int64_t bytes) const;
   // Takes the tensor's record into the header; the tensor has passed check_tensor.
@@ -60,9 +59,6 @@ class collective {
 
  private:
   bool is_local() const { return now_.head.sequence == 0; }
-  template <class Make>
-  at::Tensor made(Make&& make);
-
   // From begin to end, whatever happens.
   struct turn {
     turn(engine& of, call& now, bool local);

@@ -64,12 +64,13 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
     run.refuse_if(check_reduction(y, run.mode()));
     const auto whole = contiguous(y);
     if (run.is_inlined(at.bytes())) {
-      auto result = run.allocate_fresh(y, dim, rows[run.rank()]);
-      sum_inlined(run, at, run.learn(bytes_of(whole)), result);
+      const auto frames = run.learn(bytes_of(whole));
+      auto result = run.allocate(y, dim, rows[run.rank()], at, true);
+      sum_inlined(run, at, frames, result);
       return result;
     }
     run.learn_if_checked();
-    auto result = run.allocate(y, dim, rows[run.rank()], at);
+    auto result = run.allocate(y, dim, rows[run.rank()], at, false);
     run.reduce_scatter(at, whole, result);
     return result;
   });

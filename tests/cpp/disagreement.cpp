@@ -76,7 +76,7 @@ void on_recording(const group& me) {
 
 // What ranks compare where sizes are given, if they compare at all.
 void where_headers_are_asked_for(const group& me) {
-  if (!headers_are_compared()) return;
+  if (!headers_are_compared(me)) return;
   const auto sizes = at::full({me.world()}, 2, at::kLong);
   const auto ones = at::ones({2, 2});
   const auto whole = at::ones({2 * me.world(), 2});

@@ -12,7 +12,8 @@ void name_rank_and_engine(const group& me) {
   const auto again = group::named(me.name());
   expect(again.rank() == me.rank() && again.world() == me.world(), "the same group by its name");
   expect(me.rank() >= 0 && me.rank() < me.world(), "a rank of the group");
-  expect_contains(me.engine(), of_threads(me) ? "cpu: threads" : "cpu: c10d over gloo");
+  const auto carried = is_shared(me) ? "cpu: shm (all " + std::to_string(me.world()) + " ranks" : "cpu: c10d over gloo";
+  expect_contains(me.engine(), of_threads(me) ? "cpu: threads" : carried);
   expect_contains(me.engine(), "cuda: none");
 }
 

@@ -68,7 +68,7 @@ void expect_refused_with_sizes(const group& me, std::int64_t columns, const std:
   if (me.world() == 1) return;
   const int chosen = me.world() - 1;
   const auto culprit = "rank " + std::to_string(chosen);
-  if (headers_are_compared() || columns == slim) {
+  if (headers_are_compared(me) || columns == slim) {
     const auto text = error_of<c10::ValueError>([&] { me.rank() == chosen ? wrong() : right(); }, why);
     expect_contains(text, culprit + " refuses: ");
     expect_contains(text, why);

@@ -71,8 +71,10 @@ std::string error_of(Body&& body, const std::string& what) {
   throw std::runtime_error(what + " threw nothing");
 }
 
+// Whether the ranks share memory.
+bool is_shared(const group& me);
 // Whether ranks compare headers also where sizes are given.
-bool headers_are_compared();
+bool headers_are_compared(const group& me);
 
 // All ranks have the same text, and the group carries it: it works.
 void expect_same_everywhere(const group& me, const std::string& text);

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The C++ cases of tests/cpp on a Gloo group: ranks are processes that load the library which holds the cases."""
+"""The C++ cases of tests/cpp on a Gloo group, carried by its messages and by shared memory.
+
+Ranks are processes that load the library which holds the cases.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +73,7 @@ def digests(rank: int, world: int) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_every_case(world: int) -> None:
     failed = []
@@ -86,10 +90,11 @@ def test_every_case(world: int) -> None:
 @pytest.mark.parametrize("setting", ["SHEAF_MESSAGE_BYTES=1000", "SHEAF_CHECK=1"])
 def test_every_case_with(setting: str) -> None:
     name, value = setting.split("=")
-    counts = values(fresh(3, perform_all, env={name: value}, timeout=CASES_S))
+    counts = values(fresh(3, perform_all, env={"SHEAF_ENGINE": "c10d", name: value}, timeout=CASES_S))
     assert counts[0] > 50
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_sums_have_the_same_bits_on_gloo_and_on_threads(world: int) -> None:
     assert len({digest for pair in run(world, digests) for digest in pair}) == 1
