@@ -48,7 +48,7 @@ def workload(case: Case, rank: int, groups: Groups) -> Workload:
             Candidate("all_to_all_single", lambda: by_all_to_all(x)),
             Candidate("broadcasts", lambda: by_broadcasts(x)),
         ]
-    return Workload(expected, candidates, refresh)
+    return Workload(expected, candidates, refresh, case.calls)
 
 
 def and_read(call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:

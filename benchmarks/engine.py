@@ -22,7 +22,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to do the job. `prepare` runs before the meeting, untimed: it restores inputs the call destroys."""
+    """One way to do the job. `prepare` runs before each call, untimed: it restores inputs the call destroys."""
 
     name: str
     call: Callable[[], torch.Tensor]
@@ -33,13 +33,15 @@ class Candidate:
 class Workload:
     """The candidates of one case on this rank, and the one result that all of them must give.
 
-    `refresh` runs before every call, untimed: it changes every element of the inputs and, in place, of `expected`. So
+    `refresh` runs before every round, untimed: it changes every element of the inputs and, in place, of `expected`. So
     no earlier answer is right again, neither a candidate's own nor one that the allocator hands on in freed memory.
+    `calls` calls in a row, with the same inputs, are one round: a single small one would be lost in how ranks start.
     """
 
     expected: torch.Tensor
     candidates: list[Candidate]
     refresh: Callable[[], None]
+    calls: int = 1
 
 
 def run(plan: Plan) -> Iterator[Result]:
@@ -99,13 +101,16 @@ def one_round(work: Workload, turn: int, wrong: torch.Tensor) -> torch.Tensor:
     for index in ((turn + step) % count for step in range(count)):
         each = work.candidates[index]
         work.refresh()
-        each.prepare()
         meet()
-        begin = time.perf_counter_ns()
-        result = each.call()
-        times[index] = (time.perf_counter_ns() - begin) / 1e6
-        wrong[index] += not torch.equal(result, work.expected)
-        del result  # and nobody has written into it: it may be memory that the ranks share
+        spent, results = 0, []
+        for _ in range(work.calls):
+            each.prepare()
+            begin = time.perf_counter_ns()
+            results.append(each.call())
+            spent += time.perf_counter_ns() - begin
+        times[index] = spent / work.calls / 1e6
+        wrong[index] += sum(not torch.equal(result, work.expected) for result in results)
+        del results  # and nobody has written into them: it may be memory that the ranks share
     return times
 
 

@@ -63,16 +63,11 @@ def run_ranks(world: int, body: Callable[..., None], *args: Any, silence: float 
 def meet() -> None:
     """Called by every rank before it takes the time: dist.barrier(), then a meeting that lets all go at once.
 
-    Gloo's barrier ends tens of microseconds later on one rank than on another, which is more than a small call takes,
-    and often leaves several on one core. So each moves to a core of its own, as far as there are enough, for a start:
-    it may be moved from there at any time.
+    Gloo's barrier ends tens of microseconds later on one rank than on another, which is more than a small call takes.
     """
     assert _here is not None
     meeting, rank = _here
     dist.barrier()
-    allowed = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {allowed[rank % len(allowed)]})
-    os.sched_setaffinity(0, allowed)
     meeting.wait(rank)
 
 

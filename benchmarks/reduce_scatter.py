@@ -42,6 +42,7 @@ def workload(case: Case, rank: int, groups: Groups) -> Workload:
             Candidate("reduces", lambda: by_reduces(scratch, sizes), refill),
         ],
         refresh,
+        case.calls,
     )
 
 

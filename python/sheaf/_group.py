@@ -28,15 +28,15 @@ class Engine(NamedTuple):
 
 def ranks(group: Group) -> Ranks:
     """Asked at every call: nothing is cached about being distributed."""
-    if not dist.is_available() or not dist.is_initialized():
+    if not dist.is_available() or dist.group.WORLD is None:
         if group is not None:
             raise ValueError("a group was given, but torch.distributed is not initialized: call init_process_group")
         return Ranks("", 0, 1)
     found = process_group(group)
-    rank = dist.get_rank(found)
+    rank = found.rank()
     if rank < 0:
         raise ValueError("this process is not a rank of the group: call only where it is")
-    return Ranks(found.group_name, rank, dist.get_world_size(found))
+    return Ranks(found.group_name, rank, found.size())
 
 
 def process_group(group: Group) -> dist.ProcessGroup:

@@ -27,13 +27,15 @@ inline void relax() {
 }
 
 // Tries and gives way for a millisecond at most. More tries cost whole time slices as soon as ranks outnumber cores.
+// `gives_way`: false to leave the core at once instead.
 template <class Ready>
-bool is_soon(Ready&& ready) {
+bool is_soon(Ready&& ready, bool gives_way = true) {
   constexpr int tries = 20;
   for (int i = 0; i < tries; ++i) {
     if (ready()) return true;
     relax();
   }
+  if (!gives_way) return false;
   const auto enough = clock::now() + std::chrono::milliseconds(1);
   do {
     ::sched_yield();

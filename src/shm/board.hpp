@@ -32,6 +32,7 @@ struct alignas(128) board {
   std::atomic<std::uint64_t> consumed;  // the last moment whose data of others this rank has read
   std::atomic<std::uint64_t> left;      // the last call this rank is done with, well or not
   std::atomic<std::int32_t> process;
+  std::atomic<std::int32_t> core;  // where it ran when it last posted
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

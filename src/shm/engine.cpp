@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "shm/engine.hpp"
 
+#include <sched.h>
+
 namespace sheaf::shm {
+
+namespace {
+
+int core_count() {
+  cpu_set_t allowed;
+  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+}  // namespace
 
 engine::engine(membership of)
     : place_(std::move(of.place)),
@@ -10,7 +21,8 @@ engine::engine(membership of)
       told_(std::move(of.told)),
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
-      warm_(std::make_shared<warm_memory>(of.pool_bytes / 4)) {}
+      warm_(std::make_shared<warm_memory>(of.pool_bytes / 4)),
+      has_cores_(core_count() >= world_) {}
 
 // Calls of several threads take turns in the order of their numbers: a call sees the others' boards in one state.
 void engine::begin(call& now) {
@@ -40,6 +52,10 @@ void engine::throw_if_dead(std::uint64_t sequence) const {
     // Asked in this order: whoever had left the call before it ended owes it nothing.
     if (why && !has_left(peer, sequence)) throw peer_gone{peer, *why};
   }
+}
+
+bool engine::shares_core_with(int peer) const {
+  return has_cores_ && of(peer).core.load(std::memory_order_relaxed) == ::sched_getcpu();
 }
 
 patience engine::patience_for(const call& now) {

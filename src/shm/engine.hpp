@@ -58,6 +58,9 @@ class engine final : public sheaf::engine {
   void await(patience& waiting, int peer, Ready&& ready);
   // Throws peer_gone when the process of a rank that is still in this call has ended.
   void throw_if_dead(std::uint64_t sequence) const;
+  // Whether `peer` was last seen on this very core though there are enough: giving way would keep both there for long,
+  // while whoever sleeps is woken on a core that is free.
+  bool shares_core_with(int peer) const;
   patience patience_for(const call& now);
   // The last call that a rank was seen in, and whether its process is stopped.
   std::optional<note> last_seen(int peer) const;
@@ -94,6 +97,7 @@ class engine final : public sheaf::engine {
   const std::vector<std::optional<life>> lives_;
   const std::shared_ptr<pool> pool_;
   const std::shared_ptr<warm_memory> warm_;
+  const bool has_cores_;  // as many as ranks
 
   std::mutex turn_mutex_;
   std::condition_variable turn_;
@@ -111,7 +115,7 @@ class engine final : public sheaf::engine {
 template <class Ready>
 void engine::await(patience& waiting, int peer, Ready&& ready) {
   const auto is_there = [&] { return ready(peer); };
-  if (is_soon(is_there)) return;
+  if (is_soon(is_there, !shares_core_with(peer))) return;
   waiting.wait(
       peer,
       [&](clock::time_point until) {

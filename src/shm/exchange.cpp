@@ -39,6 +39,7 @@ void engine::post(const call& now, std::span<const std::byte> payload) {
   own.head_bytes = static_cast<std::uint32_t>(encode_header(now.head, own.head));
   own.payload_bytes = static_cast<std::uint32_t>(payload.size());
   if (!payload.empty()) std::memcpy(own.payload, payload.data(), payload.size());
+  of(rank_).core.store(::sched_getcpu(), std::memory_order_relaxed);
   publish(&board::posted, now.head.sequence);
 }
 
