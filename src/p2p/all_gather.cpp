@@ -21,6 +21,14 @@ void split(const memory& whole, std::size_t limit, Part&& part) {
 
 }  // namespace
 
+// Below, the allocator's own memory is warm.
+constexpr std::int64_t worth_keeping = 1 << 20;
+
+memory engine::take_result(const call& now, const layout& at) {
+  const auto bytes = now.head.op == operation::reduce_scatter ? at.block_bytes(rank()) : at.bytes();
+  return bytes >= worth_keeping ? warm_->take(static_cast<std::size_t>(bytes)) : memory{};
+}
+
 void engine::all_gather(const call& now, const layout& at, memory own, memory result) {
   patience waiting(*link_, now);
   greet(waiting);

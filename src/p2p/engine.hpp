@@ -7,6 +7,7 @@
 
 #include "core/engine.hpp"
 #include "core/settings.hpp"
+#include "core/warm.hpp"
 #include "p2p/channel.hpp"
 #include "p2p/mail.hpp"
 #include "p2p/scratch.hpp"
@@ -16,7 +17,11 @@ namespace sheaf::p2p {
 class engine final : public sheaf::engine {
  public:
   engine(std::shared_ptr<channel> link, settings with)
-      : link_(std::move(link)), settings_(std::move(with)), mail_(*link_), greetings_(link_->world()) {}
+      : link_(std::move(link)),
+        settings_(std::move(with)),
+        warm_(std::make_shared<warm_memory>(settings_.pool_bytes / link_->world())),
+        mail_(*link_),
+        greetings_(link_->world()) {}
 
   int rank() const override { return link_->rank(); }
   int world() const override { return link_->world(); }
@@ -26,6 +31,7 @@ class engine final : public sheaf::engine {
   std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override;
   std::vector<std::optional<frame>> refuse(const call& now) override;
   void report(const call& now, const std::string& said) override;
+  memory take_result(const call& now, const layout& at) override;
   void all_gather(const call& now, const layout& at, memory own, memory result) override;
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override;
 
@@ -38,6 +44,7 @@ class engine final : public sheaf::engine {
   std::shared_ptr<channel> link_;
   const settings settings_;
   const std::shared_ptr<scratch> scratch_ = std::make_shared<scratch>();
+  const std::shared_ptr<warm_memory> warm_;
   std::atomic<std::uint64_t> sequence_{0};
 
   std::mutex mail_mutex_;  // guards all below

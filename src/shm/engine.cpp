@@ -21,7 +21,7 @@ engine::engine(membership of)
       told_(std::move(of.told)),
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
-      warm_(std::make_shared<warm_memory>(of.pool_bytes / 4)),
+      warm_(std::make_shared<warm_memory>(of.pool_bytes / world_)),
       has_cores_(core_count() >= world_) {}
 
 // Calls of several threads take turns in the order of their numbers: a call sees the others' boards in one state.

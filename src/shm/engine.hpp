@@ -9,11 +9,11 @@
 #include "core/engine.hpp"
 #include "core/notices.hpp"
 #include "core/patience.hpp"
+#include "core/warm.hpp"
 #include "shm/arena.hpp"
 #include "shm/bell.hpp"
 #include "shm/life.hpp"
 #include "shm/pool.hpp"
-#include "shm/warm.hpp"
 
 namespace sheaf::shm {
 

@@ -266,7 +266,7 @@ TEST(shm_results, that_are_mostly_written_become_private) {
 }
 
 TEST(shm_warm_memory, is_used_again_within_its_limit) {
-  const auto warm = std::make_shared<shm::warm_memory>(mib);
+  const auto warm = std::make_shared<warm_memory>(mib);
   auto first = warm->take(300 * kib);
   const auto* data = first.data;
   EXPECT_EQ(first.size, 300 * kib);
@@ -286,7 +286,7 @@ TEST(shm_warm_memory, is_used_again_within_its_limit) {
 }
 
 TEST(shm_warm_memory, outlives_what_it_came_from) {
-  auto warm = std::make_shared<shm::warm_memory>(mib);
+  auto warm = std::make_shared<warm_memory>(mib);
   const auto block = warm->take(100);
   warm.reset();
   std::memset(block.data, 1, block.size);

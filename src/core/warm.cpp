@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "shm/warm.hpp"
+#include "core/warm.hpp"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 #include "core/pages.hpp"
 
-namespace sheaf::shm {
+namespace sheaf {
 namespace {
 
 // Blocks of few sizes fit each other's uses: eight to each doubling.
@@ -33,7 +33,7 @@ memory warm_memory::take(std::size_t bytes) {
   }
   if (!block.data) {
     block = allocate(wanted);
-    prefer_huge_pages(block.data, block.size);
+    prefer_huge_pages(block.data, bytes);  // what is not asked for stays untouched
   }
   const auto* data = block.data;
   std::shared_ptr<const void> owner(data, [home = weak_from_this(), block, process = ::getpid()](const void*) {
@@ -59,4 +59,4 @@ std::size_t warm_memory::held() const {
   return held_;
 }
 
-}  // namespace sheaf::shm
+}  // namespace sheaf

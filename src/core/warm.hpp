@@ -7,7 +7,7 @@
 
 #include "core/engine.hpp"
 
-namespace sheaf::shm {
+namespace sheaf {
 
 class warm_memory : public std::enable_shared_from_this<warm_memory> {
  public:
@@ -26,4 +26,4 @@ class warm_memory : public std::enable_shared_from_this<warm_memory> {
   std::size_t held_ = 0;
 };
 
-}  // namespace sheaf::shm
+}  // namespace sheaf
