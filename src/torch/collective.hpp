@@ -36,8 +36,8 @@ class collective {
   void refuse_if(const refusal& why);
   // Place: throws value_error, told to the others, when the sizes are too large.
   layout place(const std::vector<std::int64_t>& sizes);
-  // The result, uninitialised: of the engine's own memory where it has better than fresh. What goes wrong here is told to
-  // the ranks that will wait in vain.
+  // The result, uninitialised: of the engine's own memory where it has better than fresh. What goes wrong here is told
+  // to the ranks that will wait in vain.
   at::Tensor allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at, bool inlined);
   // Whether so much data rides along with its header.
   bool is_inlined(std::int64_t bytes) const;
