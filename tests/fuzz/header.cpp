@@ -16,7 +16,8 @@ namespace {
 std::optional<sheaf::frame> decode_checked(std::span<const std::byte> bytes) {
   auto read = sheaf::decode(bytes);
   if (!read) return read;
-  const auto again = sheaf::decode(sheaf::encode(read->head, read->payload));
+  const auto wire = sheaf::encode(read->head, read->payload);  // the payload read lies in it
+  const auto again = sheaf::decode(wire);
   if (!again || !(again->head == read->head) || !std::ranges::equal(again->payload, read->payload)) std::abort();
   static_cast<void>(sheaf::describe(read->head));
   return read;
