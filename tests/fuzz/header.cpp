@@ -20,7 +20,7 @@ std::optional<sheaf::frame> decode_checked(std::span<const std::byte> bytes) {
   const auto again = sheaf::decode(wire);
   if (!again || !(again->head == read->head) || !std::ranges::equal(again->payload, read->payload)) std::abort();
   static_cast<void>(sheaf::describe(read->head));
-  return read;
+  return sheaf::with_own_payload(std::move(*read));  // `bytes` may go before it
 }
 
 // The decoder's first look is at seven fixed bytes that chance would hardly find.
