@@ -125,4 +125,7 @@ def speedup(result: Result, name: str, ours: str = OURS) -> float:
 
 
 def size_text(nbytes: int) -> str:
-    return f"{nbytes // MIB} MiB" if nbytes >= MIB else f"{nbytes // KIB} KiB"
+    for unit, least in (("MiB", MIB), ("KiB", KIB)):
+        if nbytes >= least:
+            return f"{nbytes // least} {unit}"
+    return f"{nbytes} B"

@@ -24,7 +24,11 @@ def lines_of(results: list[Result]) -> dict[str, list[tuple[int, float]]]:
 
 def draw(results: list[Result], path: Path) -> bool:
     """Writes the picture; without a case to show it writes none, and says so."""
-    lines = lines_of(results)
+    return draw_lines(lines_of(results), TITLE, "ms", path)
+
+
+def draw_lines(lines: dict[str, list[tuple[int, float]]], title: str, unit: str, path: Path) -> bool:
+    """Time against size, log-log, Sheaf's lines whole and the others' broken; without a line it writes nothing."""
     if not lines:
         return False
     figure = Figure(figsize=(8.4, 5.2), layout="constrained")
@@ -33,7 +37,7 @@ def draw(results: list[Result], path: Path) -> bool:
         ours = name.startswith("sheaf")
         ax.plot(
             [nbytes for nbytes, _ in points],
-            [ms for _, ms in points],
+            [time for _, time in points],
             "osDv^<>PX*"[number % 10] + ("-" if ours else "--"),
             color=f"C{number % 10}",
             linewidth=2.2 if ours else 1.2,
@@ -44,7 +48,7 @@ def draw(results: list[Result], path: Path) -> bool:
     ax.set_yscale("log")
     sizes = sorted({nbytes for points in lines.values() for nbytes, _ in points})
     ax.set_xticks(sizes, [size_text(nbytes) for nbytes in sizes])
-    ax.set(title=TITLE, xlabel="N, bytes of the result", ylabel="ms")
+    ax.set(title=title, xlabel="N, bytes of the result", ylabel=unit)
     ax.grid(color="#dddddd", linewidth=0.6)
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -56,20 +56,14 @@ class into_buffer final : public candidate {
   const buffers& on_;
 };
 
-class returned final : public candidate {
+class returned final : public with_results {
  public:
-  explicit returned(const buffers& on) : candidate("sheaf, returned"), on_(on), results_(on.with.calls) {}
-  void call(int number) override { results_[number] = gather(on_, number, {}); }
-  std::span<const std::byte> result(int number) const override {
-    return {results_[number].data, results_[number].size};
-  }
-  void release() override {
-    for (auto& one : results_) one = {};
-  }
+  explicit returned(const buffers& on) : with_results("sheaf, returned", on.with.calls), on_(on) {}
 
  private:
+  sheaf::memory make(int number) override { return gather(on_, number, {}); }
+
   const buffers& on_;
-  std::vector<sheaf::memory> results_;
 };
 
 class by_mpi final : public candidate {

@@ -32,6 +32,22 @@ class plain_copy final : public candidate {
   const sheaf::memory to_;
 };
 
+// Sheaf makes the results, one a call.
+class with_results : public candidate {
+ public:
+  with_results(std::string name, int calls) : candidate(std::move(name)), results_(calls) {}
+  void call(int number) final { results_[number] = make(number); }
+  std::span<const std::byte> result(int number) const final { return {results_[number].data, results_[number].size}; }
+  void release() final {
+    for (auto& one : results_) one = {};
+  }
+
+ private:
+  virtual sheaf::memory make(int number) = 0;
+
+  std::vector<sheaf::memory> results_;
+};
+
 // Warm: every page has been written.
 inline sheaf::memory allocate_warm(std::size_t bytes) {
   auto made = sheaf::allocate(bytes);

@@ -46,20 +46,14 @@ sheaf::memory scatter(const buffers& on, int number) {
   return result;
 }
 
-class by_sheaf final : public candidate {
+class by_sheaf final : public with_results {
  public:
-  explicit by_sheaf(const buffers& on) : candidate("sheaf"), on_(on), results_(on.with.calls) {}
-  void call(int number) override { results_[number] = scatter(on_, number); }
-  std::span<const std::byte> result(int number) const override {
-    return {results_[number].data, results_[number].size};
-  }
-  void release() override {
-    for (auto& one : results_) one = {};
-  }
+  explicit by_sheaf(const buffers& on) : with_results("sheaf", on.with.calls), on_(on) {}
 
  private:
+  sheaf::memory make(int number) override { return scatter(on_, number); }
+
   const buffers& on_;
-  std::vector<sheaf::memory> results_;
 };
 
 class by_mpi final : public candidate {

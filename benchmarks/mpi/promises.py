@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.cases import MIB
-from benchmarks.mpi.results import INTO, MEMCPY, MPI, RETURNED, SCATTER, Line, Measured, geometric_mean, size_text
-from benchmarks.must_show import Promise
+from benchmarks.mpi.results import INTO, MEMCPY, MPI, RETURNED, SCATTER, Line, Measured, geometric_mean
+from benchmarks.must_show import Promise, size_text
 
 NOISE = 0.95
 MANY_CORES = 16

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.cases import Case
+
 INTO, RETURNED, SCATTER, MPI, MEMCPY = "sheaf, into buffer", "sheaf, returned", "sheaf", "mpi", "memcpy"
 
 
@@ -16,14 +18,6 @@ class Timing:
     call_us: float
     total_us: float
     wrong: int
-
-
-@dataclass(frozen=True)
-class Case:
-    collective: str
-    world: int
-    nbytes: int
-    skew: str
 
 
 @dataclass
@@ -77,10 +71,3 @@ def merge(runs: Iterable[tuple[str, dict[str, Any]]]) -> Measured:
 
 def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
-
-
-def size_text(nbytes: int) -> str:
-    for unit, least in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= least:
-            return f"{nbytes // least} {unit}"
-    return f"{nbytes} B"

@@ -3,11 +3,11 @@
 
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from benchmarks.mpi.programs import MPIS
 from benchmarks.mpi.promises import promises
-from benchmarks.mpi.results import INTO, MEMCPY, MPI, RETURNED, SCATTER, Line, Measured, size_text
+from benchmarks.mpi.results import INTO, MEMCPY, MPI, RETURNED, SCATTER, Line, Measured
+from benchmarks.must_show import size_text
+from benchmarks.plot import draw_lines
 from benchmarks.tables import Table, promise_table
 
 TITLES = {
@@ -65,24 +65,8 @@ def draw(measured: Measured, path: Path, world: int = 4) -> bool:
         if (case.collective, case.world, case.skew) == ("all_gather", world, "even"):
             for name, total in totals_of(line, measured).items():
                 points.setdefault(name, []).append((case.nbytes, total))
-    if not points:
-        return False
-    figure = Figure(figsize=(8.4, 5.2), layout="constrained")
-    ax = figure.subplots()
-    for number, (name, each) in enumerate(points.items()):
-        style = "osDv^"[number % 5] + ("-" if name.startswith("sheaf") else "--")
-        ax.plot([n for n, _ in each], [us for _, us in each], style, label=name)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    sizes = sorted({nbytes for each in points.values() for nbytes, _ in each})
-    ax.set_xticks(sizes, [size_text(nbytes) for nbytes in sizes])
     title = f"Gather and one full read, {world} ranks, even: median of the slowest rank"
-    ax.set(title=title, xlabel="N, bytes of the result", ylabel="µs")
-    ax.grid(color="#dddddd", linewidth=0.6)
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, facecolor="white")
-    return True
+    return draw_lines(points, title, "µs", path)
 
 
 def totals_of(line: Line, measured: Measured) -> dict[str, float]:

@@ -5,6 +5,7 @@
 
 #include <sheaf/error.hpp>
 
+#include "c10d/store_bulletin.hpp"
 #include "c10d/transfer.hpp"
 
 namespace sheaf::c10d_engine {
@@ -83,8 +84,7 @@ void channel::publish(const std::string& text) noexcept {
 std::optional<std::string> channel::published(int rank) noexcept {
   try {
     const auto shared = store();
-    if (!shared || !shared->check({text_key(rank)})) return std::nullopt;
-    return shared->get_to_str(text_key(rank));
+    return shared ? store_bulletin(shared).get(text_key(rank)) : std::nullopt;
   } catch (const std::exception&) {
     return std::nullopt;
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "c10d/chore.hpp"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -9,6 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+
+#include "core/symbol.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
@@ -27,11 +28,6 @@ ending* the_ending = new ending;
 void end_chores() {
   the_ending->has_begun = true;
   const std::unique_lock lock(the_ending->under_way, longest_chore);
-}
-
-template <class Function>
-Function* find_symbol(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
 // A thread that asks for Python's lock once Python ends is unwound, through destructors: std::terminate. So chores must

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Private memory for results, used again: fresh memory costs a page fault a page, more than moving its bytes.
+// Private memory that is used again: fresh memory costs a page fault a page, more than moving or summing its bytes.
 #pragma once
 
 #include <mutex>

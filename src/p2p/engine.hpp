@@ -10,9 +10,11 @@
 #include "core/warm.hpp"
 #include "p2p/channel.hpp"
 #include "p2p/mail.hpp"
-#include "p2p/scratch.hpp"
 
 namespace sheaf::p2p {
+
+// Kept for pieces on their way, and so what all pieces of one call under way should fit in.
+inline constexpr std::size_t scratch_bytes = std::size_t{20} << 20;
 
 class engine final : public sheaf::engine {
  public:
@@ -43,7 +45,7 @@ class engine final : public sheaf::engine {
 
   std::shared_ptr<channel> link_;
   const settings settings_;
-  const std::shared_ptr<scratch> scratch_ = std::make_shared<scratch>();
+  const std::shared_ptr<warm_memory> scratch_ = std::make_shared<warm_memory>(scratch_bytes);
   const std::shared_ptr<warm_memory> warm_;
   std::atomic<std::uint64_t> sequence_{0};
 

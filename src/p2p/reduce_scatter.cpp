@@ -28,7 +28,7 @@ std::int64_t piece_bytes(int world) {
 class exchange_and_sum {
  public:
   exchange_and_sum(channel& link, patience& waiting, const layout& at, reduction op, memory whole, memory own,
-                   shares plan, scratch& pool)
+                   shares plan, warm_memory& pool)
       : at_(at),
         type_(waiting.now().head.tensors[0].type),
         op_(op),
@@ -124,7 +124,7 @@ class exchange_and_sum {
   const int rank_;
   const int world_;
   const shares plan_;
-  scratch& scratch_;
+  warm_memory& scratch_;
   const data_tags tag_;
   posting messages_;
   std::vector<arrivals> received_;              // by step

@@ -5,36 +5,9 @@
 #include <cstring>
 
 #include "core/copy.hpp"
-#include "core/shares.hpp"
 #include "shm/engine.hpp"
-#include "shm/reduce_scatter.hpp"
 
 namespace sheaf::shm {
-
-// Small memory comes warm from the allocator.
-memory engine::take_private(std::size_t bytes) {
-  constexpr std::size_t worth_keeping = std::size_t{16} << 10;
-  return bytes >= worth_keeping ? warm_->take(bytes) : memory{};
-}
-
-memory engine::take_result(const call& now, const layout& at) {
-  if (now.head.op == operation::reduce_scatter) {
-    const auto bytes = static_cast<std::size_t>(at.block_bytes(rank_));
-    const auto places = owner_places(at);
-    if (is_shared_out(at)) {
-      if (const auto segment = segment_for(now, places.back())) {
-        now_.leased = bytes > 0;
-        return bytes > 0 ? pool_->lease(*segment, places[rank_], bytes) : memory{};
-      }
-    }
-    return warm_->take(bytes);
-  }
-  const auto bytes = static_cast<std::size_t>(at.bytes());
-  const auto segment = segment_for(now, bytes);
-  if (!segment || pool_->prefers_private(bytes)) return warm_->take(bytes);
-  now_.leased = true;
-  return pool_->lease(*segment, 0, bytes);
-}
 
 void engine::all_gather(const call& now, const layout& at, memory own, memory result) {
   auto waiting = patience_for(now);

@@ -3,8 +3,9 @@
 
 #include <sched.h>
 
-namespace sheaf::shm {
+#include "shm/reduce_scatter.hpp"
 
+namespace sheaf::shm {
 namespace {
 
 int core_count() {
@@ -105,6 +106,31 @@ std::optional<int> engine::segment_for(const call& now, std::size_t bytes) {
   if (!now_.decided) now_.segment = pool_->choose(census_of(now.head.sequence), bytes);
   now_.decided = true;
   return now_.segment;
+}
+
+memory engine::take_result(const call& now, const layout& at) {
+  const bool scatters = now.head.op == operation::reduce_scatter;
+  const auto bytes = static_cast<std::size_t>(scatters ? at.block_bytes(rank_) : at.bytes());
+  if (!scatters) {
+    const auto segment = segment_for(now, bytes);
+    return segment && !pool_->prefers_private(bytes) ? lease(*segment, 0, bytes) : warm_->take(bytes);
+  }
+  if (!is_shared_out(at)) return warm_->take(bytes);
+  const auto places = owner_places(at);
+  const auto segment = segment_for(now, places.back());
+  if (!segment) return warm_->take(bytes);
+  return bytes > 0 ? lease(*segment, places[rank_], bytes) : memory{};
+}
+
+memory engine::lease(int segment, std::size_t first, std::size_t bytes) {
+  now_.leased = true;
+  return pool_->lease(segment, first, bytes);
+}
+
+// Small memory comes warm from the allocator.
+memory engine::take_private(std::size_t bytes) {
+  constexpr std::size_t worth_keeping = std::size_t{16} << 10;
+  return bytes >= worth_keeping ? warm_->take(bytes) : memory{};
 }
 
 std::string engine::describe() const {

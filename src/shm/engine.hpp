@@ -85,6 +85,8 @@ class engine final : public sheaf::engine {
   census census_of(std::uint64_t sequence) const;
   // The segment for this call, decided once, after the exchange.
   std::optional<int> segment_for(const call& now, std::size_t bytes);
+  // Part of it as the result: it is released with that, not with the call.
+  memory lease(int segment, std::size_t first, std::size_t bytes);
 
   // A gather into a segment, and one in steps through the staging buffers where there is none.
   void gather_in_segment(patience& waiting, const layout& at, int segment, const memory& own, const memory& result);

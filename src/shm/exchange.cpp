@@ -2,7 +2,6 @@
 // Learn: every rank's frame lies in its slot. One round.
 #include <cstring>
 #include <sheaf/error.hpp>
-#include <thread>
 
 #include "shm/engine.hpp"
 

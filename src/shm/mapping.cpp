@@ -37,6 +37,8 @@ std::size_t page_bytes() {
   return bytes;
 }
 
+std::size_t up_to_page(std::size_t bytes) { return (bytes + page_bytes() - 1) / page_bytes() * page_bytes(); }
+
 mapping::mapping(const descriptor& file, std::size_t first, std::size_t bytes, kind how) : size_(bytes) {
   // Most of it is never touched, so none of it is reserved.
   const int flags = (how == kind::shared ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE;

@@ -18,6 +18,7 @@ std::size_t file_bytes(const descriptor& file);
 
 // Of the system.
 std::size_t page_bytes();
+std::size_t up_to_page(std::size_t bytes);
 
 class mapping {
  public:

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <map>
+#include <set>
 #include <sheaf/error.hpp>
 #include <string_view>
 #include <thread>
@@ -60,7 +60,7 @@ struct meeting::door {
   std::string name;
   descriptor listener;
   descriptor file;
-  std::map<int, int> guests;  // rank to process
+  std::set<int> guests;  // ranks
 };
 
 meeting::meeting(std::shared_ptr<bulletin> on, int rank, int world, settings with)
@@ -137,21 +137,19 @@ std::vector<std::string> meeting::read_all(const std::string& topic, patience& w
 }
 
 // From the cards alone, so that every rank comes to the same.
-std::optional<std::string> meeting::find_obstacle(const std::vector<std::string>& texts) const {
+std::optional<std::string> meeting::find_obstacle() const {
   std::vector<std::string> given;
   for (const auto& one : cards_) given.push_back(one.settings);
   for (const auto& one : given) {
     if (one != given[0]) throw value_error("ranks disagree on settings: " + group_by_value(given));
   }
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (!cards_[rank].why_not.empty()) {
-      return cards_[rank].why_not.starts_with("SHEAF_") ? cards_[rank].why_not
-                                                        : "rank " + std::to_string(rank) + ": " + cards_[rank].why_not;
-    }
+  for (std::size_t rank = 0; rank < cards_.size(); ++rank) {
+    const auto& one = cards_[rank];
     const auto who = "rank " + std::to_string(rank);
-    if (cards_[rank].host != cards_[0].host) return who + " is on another host than rank 0";
-    if (cards_[rank].user != cards_[0].user) return who + " belongs to another user than rank 0";
-    if (cards_[rank].processes != cards_[0].processes) return who + " is in another pid namespace than rank 0";
+    if (!one.why_not.empty()) return one.why_not.starts_with("SHEAF_") ? one.why_not : who + ": " + one.why_not;
+    if (one.host != cards_[0].host) return who + " is on another host than rank 0";
+    if (one.user != cards_[0].user) return who + " belongs to another user than rank 0";
+    if (one.processes != cards_[0].processes) return who + " is in another pid namespace than rank 0";
   }
   return std::nullopt;
 }
@@ -205,7 +203,7 @@ void meeting::serve(patience& waiting) {
     const int peer = receive_number(guest);
     const bool welcome = peer > 0 && peer < world_ && who.user == ::geteuid() && who.process == cards_[peer].process;
     send_number(guest, welcome ? 1 : 0, welcome ? &door_->file : nullptr);
-    if (welcome) door_->guests[peer] = who.process;
+    if (welcome) door_->guests.insert(peer);
   };
   for (int peer = 1; peer < world_; ++peer) {
     waiting.wait(
@@ -256,10 +254,9 @@ void meeting::knock(patience& waiting) {
 
 meeting::outcome meeting::join(notices& told, const call& now) {
   patience waiting(told, now);
-  const auto texts = read_all("card", waiting);
   cards_.clear();
-  for (const auto& text : texts) cards_.push_back(card_from(text));
-  if (auto why = find_obstacle(texts)) return {{}, {}, *why};
+  for (const auto& text : read_all("card", waiting)) cards_.push_back(card_from(text));
+  if (auto why = find_obstacle()) return {{}, {}, *why};
   watch_all();
 
   if (rank_ == 0) {

@@ -50,7 +50,7 @@ class meeting {
   static std::string text_of(const card& one);
   static card card_from(const std::string& text);
   std::vector<std::string> read_all(const std::string& topic, patience& waiting);
-  std::optional<std::string> find_obstacle(const std::vector<std::string>& cards) const;
+  std::optional<std::string> find_obstacle() const;
   void open_door();
   void serve(patience& waiting);
   void knock(patience& waiting);

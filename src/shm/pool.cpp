@@ -25,8 +25,6 @@ constexpr std::uint64_t long_unused = 256;
 constexpr int populate_read = 22;  // MADV_POPULATE_READ and _WRITE, Linux 5.14
 constexpr int populate_write = 23;
 
-std::size_t up_to_page(std::size_t bytes) { return (bytes + page_bytes() - 1) / page_bytes() * page_bytes(); }
-
 int size_class(std::size_t bytes) { return std::bit_width(bytes) % 64; }
 
 // Every pool of this process, for fork. Never destroyed: pools may be asked for while the process ends.
@@ -77,7 +75,6 @@ pool::~pool() {
 }
 
 void pool::mark(int segment, bool used) {
-  segments_[segment].used = used;
   const auto bit = std::uint64_t{1} << segment;
   used ? unused_.fetch_and(~bit) : unused_.fetch_or(bit);
 }
@@ -130,7 +127,7 @@ void pool::trim(const census& all, int chosen) {
   for (const auto& one : segments_) total += one.resident;
   for (int i = 0; i < segment_count; ++i) {
     auto& one = segments_[i];
-    const bool idle = i != chosen && (all.unused >> i & 1) && one.resident > 0 && !one.used;
+    const bool idle = i != chosen && (all.unused >> i & 1) && one.resident > 0 && !is_used(i);
     if (!idle || (total <= limit_ && uses_ - one.last_use < long_unused)) continue;
     ::madvise(place_->shared(i), one.resident, MADV_REMOVE);
     total -= one.resident;
@@ -188,17 +185,14 @@ bool pool::prefers_private(std::size_t bytes) {
 
 pool::usage pool::count() const {
   const std::lock_guard lock(mutex_);
-  usage now{.limit = limit_};
-  for (const auto& one : segments_) {
-    now.used += one.used;
-    now.resident += one.resident;
-  }
+  usage now{.used = std::popcount(~unused()), .limit = limit_};
+  for (const auto& one : segments_) now.resident += one.resident;
   return now;
 }
 
 void pool::unlock_after_fork(bool in_parent) {
   if (in_parent) {
-    for (auto& one : segments_) one.kept_for_child |= one.used;
+    for (int i = 0; i < segment_count; ++i) segments_[i].kept_for_child |= is_used(i);
   }
   mutex_.unlock();
 }

@@ -59,7 +59,6 @@ class pool : public std::enable_shared_from_this<pool> {
 
  private:
   struct state {
-    bool used = false;
     bool kept_for_child = false;
     std::size_t bytes = 0;         // what the present use covers
     std::size_t resident = 0;      // what is in memory
@@ -70,6 +69,7 @@ class pool : public std::enable_shared_from_this<pool> {
   void trim(const census& all, int chosen);
   void drop(int segment, bool was_result);
   void mark(int segment, bool used);
+  bool is_used(int segment) const { return !(unused() >> segment & 1); }
 
   const std::shared_ptr<arena> place_;
   const int rank_;
@@ -79,7 +79,7 @@ class pool : public std::enable_shared_from_this<pool> {
   std::array<state, segment_count> segments_;
   std::array<int, 64> private_for_ = {};  // by size class: results to come that are better private
   std::uint64_t uses_ = 0;
-  std::atomic<std::uint64_t> unused_{~std::uint64_t{0}};  // as in `segments_`
+  std::atomic<std::uint64_t> unused_{~std::uint64_t{0}};  // one bit a segment
   std::map<const slot*, std::uint64_t> written_at_;       // rank 0: after how many choices a slot's count was written
 };
 

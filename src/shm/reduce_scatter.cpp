@@ -29,7 +29,7 @@ std::vector<std::size_t> owner_places(const layout& at) {
   std::vector<std::size_t> places{0};
   for (std::size_t owner = 0; owner < at.sizes.size(); ++owner) {
     const auto bytes = static_cast<std::size_t>(at.block_bytes(static_cast<int>(owner)));
-    places.push_back(places.back() + (bytes + page_bytes() - 1) / page_bytes() * page_bytes());
+    places.push_back(places.back() + up_to_page(bytes));
   }
   return places;
 }
@@ -38,7 +38,7 @@ std::vector<std::size_t> owner_places(const layout& at) {
 class scatter {
  public:
   scatter(engine& with, patience& waiting, const layout& at, reduction op, const memory& whole, const memory& own,
-          std::optional<int> segment)
+          std::optional<int> segment, const std::vector<std::size_t>& places)
       : engine_(with),
         waiting_(waiting),
         at_(at),
@@ -47,7 +47,7 @@ class scatter {
         whole_(whole),
         own_(own),
         segment_(segment),
-        places_(owner_places(at)),
+        places_(places),
         chunk_(chunk_bytes(with.world())),
         plan_(at, chunk_, segment.has_value()),
         packed_(at.outer == 1 ? memory{} : allocate(chunk_)) {}
@@ -108,7 +108,7 @@ class scatter {
   const memory& whole_;
   const memory& own_;
   const std::optional<int> segment_;
-  const std::vector<std::size_t> places_;
+  const std::vector<std::size_t>& places_;  // of the segment
   const std::int64_t chunk_;
   const shares plan_;
   const memory packed_;
@@ -116,12 +116,12 @@ class scatter {
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
   auto waiting = patience_for(now);
-  const auto places = owner_places(at);
-  const auto segment = is_shared_out(at) ? segment_for(now, places.back()) : std::nullopt;
-  scatter(*this, waiting, at, op, whole, own, segment).run();
-  if (segment) {
-    const auto* sums = place_->view(*segment) + places[rank_];
-    if (own.size > 0 && own.data != sums) std::copy_n(place_->shared(*segment) + places[rank_], own.size, own.data);
+  const bool shared_out = is_shared_out(at);
+  const auto places = shared_out ? owner_places(at) : std::vector<std::size_t>();
+  const auto segment = shared_out ? segment_for(now, places.back()) : std::nullopt;
+  scatter(*this, waiting, at, op, whole, own, segment, places).run();
+  if (segment && own.size > 0 && own.data != place_->view(*segment) + places[rank_]) {
+    std::copy_n(place_->shared(*segment) + places[rank_], own.size, own.data);
   }
   waiting.finish();
 }

@@ -102,7 +102,7 @@ std::optional<std::size_t> by_reading(int map, std::uint64_t start, std::uint64_
 
 std::size_t discard_written(std::byte* data, std::size_t bytes) {
   const auto start = reinterpret_cast<std::uint64_t>(data);
-  const auto end = start + (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+  const auto end = start + up_to_page(bytes);
   const int map = own_pagemap().number();
   if (map >= 0) {
     if (const auto pages = by_scan(map, start, end)) return *pages;

@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Ctrl-C inside Python: a waiting main thread lets Python run its signal handlers. Python's functions are looked up by
 // name, so that the library needs no Python and serves processes that have none.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <memory>
 
 #include "core/interrupt.hpp"
+#include "core/symbol.hpp"
 
 namespace sheaf {
 namespace {
 
-template <class Function>
-Function* find(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-}
-
 struct python {
-  int (*is_initialized)() = find<int()>("Py_IsInitialized");
-  int (*take_lock)() = find<int()>("PyGILState_Ensure");
-  void (*drop_lock)(int) = find<void(int)>("PyGILState_Release");
-  int (*check_signals)() = find<int()>("PyErr_CheckSignals");
-  void (*fetch)(void**, void**, void**) = find<void(void**, void**, void**)>("PyErr_Fetch");
-  void (*restore)(void*, void*, void*) = find<void(void*, void*, void*)>("PyErr_Restore");
-  int (*call_later)(int (*)(void*), void*) = find<int(int (*)(void*), void*)>("Py_AddPendingCall");
+  int (*is_initialized)() = find_symbol<int()>("Py_IsInitialized");
+  int (*take_lock)() = find_symbol<int()>("PyGILState_Ensure");
+  void (*drop_lock)(int) = find_symbol<void(int)>("PyGILState_Release");
+  int (*check_signals)() = find_symbol<int()>("PyErr_CheckSignals");
+  void (*fetch)(void**, void**, void**) = find_symbol<void(void**, void**, void**)>("PyErr_Fetch");
+  void (*restore)(void*, void*, void*) = find_symbol<void(void*, void*, void*)>("PyErr_Restore");
+  int (*call_later)(int (*)(void*), void*) = find_symbol<int(int (*)(void*), void*)>("Py_AddPendingCall");
 
   bool is_there() const {
     return is_initialized && take_lock && drop_lock && check_signals && fetch && restore && call_later &&

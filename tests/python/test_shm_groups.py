@@ -161,6 +161,21 @@ print(sheaf.engine().cpu)
 """
 
 
+def outputs_of(starts, env):
+    """What the programs print, all running at once; each must end well."""
+    programs = [
+        subprocess.Popen(start, env=env, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for start in starts
+    ]
+    try:
+        said = [program.communicate(timeout=100) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+    assert [program.returncode for program in programs] == [0] * len(programs), said
+    return [out for out, _ in said]
+
+
 def in_namespaces(tmp_path, *flags):
     """Rank 1 in new namespaces: what each rank says."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -168,17 +183,7 @@ def in_namespaces(tmp_path, *flags):
         env = {**os.environ, **AUTO, "GLOO_SOCKET_IFNAME": "lo"}
         given = [sys.executable, "-c", PROGRAM]
         starts = [[*given, "0", str(tmp_path / "store")], ["unshare", *flags, *given, "1", str(tmp_path / "store")]]
-        programs = [
-            subprocess.Popen(start, env=env, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for start in starts
-        ]
-        try:
-            said = [program.communicate(timeout=100) for program in programs]
-        finally:
-            for program in programs:
-                program.kill()
-        assert [program.returncode for program in programs] == [0, 0], said
-        return [out for out, _ in said]
+        return outputs_of(starts, env)
     pytest.skip(f"unshare {' '.join(flags)} is not allowed here")
 
 
@@ -225,24 +230,12 @@ def test_ranks_in_different_network_namespaces(tmp_path):
     """They share a kernel and a pid namespace, but cannot connect."""
     with Wall() as wall:
         env = {**os.environ, **AUTO, "GLOO_SOCKET_IFNAME": "eth0"}
-        programs = [
-            subprocess.Popen(
-                ["ip", "netns", "exec", name, sys.executable, "-c", PROGRAM, str(rank), str(tmp_path / "store")],
-                env=env,
-                cwd=HERE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+        given = [sys.executable, "-c", PROGRAM]
+        starts = [
+            ["ip", "netns", "exec", name, *given, str(rank), str(tmp_path / "store")]
             for rank, name in enumerate(wall.names)
         ]
-        try:
-            said = [program.communicate(timeout=100) for program in programs]
-        finally:
-            for program in programs:
-                program.kill()
-        assert [program.returncode for program in programs] == [0, 0], said
-        for out, _ in said:
+        for out in outputs_of(starts, env):
             assert out.startswith("c10d over gloo") and "rank 1: connecting to rank 0's socket: " in out, out
 
 
