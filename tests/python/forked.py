@@ -17,6 +17,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+import pool
 from pool import HOST, PR_SET_PDEATHSIG, Body, fresh, values
 
 ANSWER_S = 60.0
@@ -62,13 +63,16 @@ def check_nothing_left(before: set[str]) -> None:
 
 
 class Family:
-    """The ranks of one group. Each calls `body(rank, world, conn, *args)` and talks to the test through `conn`."""
+    """The ranks of one group. Each calls `body(rank, world, conn, *args)` and talks to the test through `conn`. They
+    meet at the store of the process that started the nursery: one that forks loses connections made meanwhile."""
+
+    count = 0
 
     def __init__(self, world: int, body: Body, *args: Any, timeout: float = 60.0, rank_0_hosts: bool = False) -> None:
         self.world = world
-        self.store = None if rank_0_hosts else TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
         self.ends: dict[int, int] = {}
-        port = self.store.port if self.store else None
+        port = None if rank_0_hosts else pool.store_port
+        Family.count += 1
         self.pids: list[int] = []
         self.conns: list[connection.Connection] = []
         for rank in range(world):
@@ -137,12 +141,14 @@ def _be(
 ) -> None:
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        store: dist.Store
         if port is None and rank == 0:
             store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
             conn.send(store.port)
         else:
             store = TCPStore(HOST, conn.recv() if port is None else port, is_master=False)
         limit = datetime.timedelta(seconds=timeout)
+        store = dist.PrefixStore(f"family {Family.count}", store)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=limit)
         body(rank, world, conn, *args)
     except BaseException as error:

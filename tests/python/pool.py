@@ -38,6 +38,9 @@ PR_SET_PDEATHSIG = 1
 
 Body = Callable[..., Any]
 
+store_port = 0
+"""In a worker, where its crew's store is served."""
+
 
 class RankError(AssertionError):
     """Some rank raised, died or missed its deadline; the text shows every rank."""
@@ -270,6 +273,8 @@ def _perform(rank: int, world: int, message: bytes) -> bytes:
 
 
 def _serve(fd: int, rank: int, world: int, port: int, parent: int, group_timeout: float) -> None:
+    global store_port
+    store_port = port
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return  # it ended before the line above could be of use
