@@ -15,6 +15,13 @@ using clock = std::chrono::steady_clock;
 
 // Wakes whoever sleeps by this rank's bell.
 void ring(board& own);
+
+// Publishes one of the own words. Its store and the look for sleepers are in one order with what a sleeper does.
+inline void publish(board& own, std::atomic<std::uint64_t> board::* word, std::uint64_t value) {
+  (own.*word).exchange(value);
+  if (own.sleepers.load() != 0) ring(own);
+}
+
 // Sleeps until the bell is rung, unless it was since `heard`, or until then.
 void sleep_by(board& of, std::uint32_t heard, clock::time_point until);
 
@@ -48,7 +55,7 @@ bool is_soon(Ready&& ready, bool gives_way = true) {
 template <class Ready>
 bool sleep_until(board& of, Ready&& ready, clock::time_point until) {
   for (;;) {
-    // Announced before the last look: whoever publishes after it sees the sleeper and rings.
+    // Announced before the last look: whoever publishes after that look sees the sleeper and rings.
     of.sleepers.fetch_add(1);
     const auto heard = of.bell.load();
     const bool now = ready();

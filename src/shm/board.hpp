@@ -15,7 +15,7 @@ namespace sheaf::shm {
 inline constexpr std::uint64_t ring_slots = 4;
 inline constexpr int segment_count = 64;
 inline constexpr std::size_t max_ranks = 512;
-inline constexpr std::size_t head_capacity = 5120;  // a frame's header without payload
+inline constexpr std::size_t head_capacity = 5120;  // a frame's header without payload, up to the next cache line
 inline constexpr std::size_t inline_capacity = std::size_t{64} << 10;
 // Sizes given travel before the data.
 inline constexpr std::size_t payload_capacity = inline_capacity + 8 * max_ranks;
@@ -23,16 +23,18 @@ inline constexpr std::size_t payload_capacity = inline_capacity + 8 * max_ranks;
 // A point in a group's life: step `step` of the data phase of call `sequence`.
 constexpr std::uint64_t moment(std::uint64_t sequence, std::uint64_t step) { return sequence << 24 | step; }
 
-// One a rank. All words but `bell` and `sleepers` are written by that rank alone and only grow.
+// One a rank. All words but `bell` and `sleepers` are written by that rank alone and only grow. What others look at in
+// every call lies by itself: a change of the rest must not wait until they are done looking.
 struct alignas(128) board {
-  std::atomic<std::uint32_t> bell;      // rung after each change below
-  std::atomic<std::uint32_t> sleepers;  // who sleeps until it rings
-  std::atomic<std::uint64_t> posted;    // the last call whose frame lies in its slot
-  std::atomic<std::uint64_t> progress;  // the last moment whose data is there for others
-  std::atomic<std::uint64_t> consumed;  // the last moment whose data of others this rank has read
-  std::atomic<std::uint64_t> left;      // the last call this rank is done with, well or not
+  std::atomic<std::uint64_t> posted;  // the last call whose frame lies in its slot
+  std::atomic<std::int32_t> core;     // where it ran when it last posted
+
+  alignas(64) std::atomic<std::uint32_t> bell;  // rung after each change, where somebody sleeps
+  std::atomic<std::uint32_t> sleepers;          // who sleeps until it rings
+  std::atomic<std::uint64_t> progress;          // the last moment whose data is there for others
+  std::atomic<std::uint64_t> consumed;          // the last moment whose data of others this rank has read
+  std::atomic<std::uint64_t> left;              // the last call this rank is done with, well or not
   std::atomic<std::int32_t> process;
-  std::atomic<std::int32_t> core;  // where it ran when it last posted
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -42,9 +44,14 @@ struct alignas(64) slot {
   std::uint64_t unused_segments;  // one bit a segment: this rank neither holds nor fills it
   std::uint32_t head_bytes;
   std::uint32_t payload_bytes;
-  std::uint32_t resident_pages[segment_count];  // rank 0's alone count
-  std::byte head[head_capacity];
-  std::byte payload[payload_capacity];
+  std::byte bytes[head_capacity + payload_capacity];  // the header and, from the next cache line on, the payload
+  std::uint32_t resident_pages[segment_count];        // rank 0's alone count
+
+  std::byte* payload() { return reinterpret_cast<std::byte*>(this) + payload_at(); }
+  const std::byte* payload() const { return reinterpret_cast<const std::byte*>(this) + payload_at(); }
+
+ private:
+  std::size_t payload_at() const { return (offsetof(slot, bytes) + head_bytes + 63) / 64 * 64; }
 };
 
 }  // namespace sheaf::shm

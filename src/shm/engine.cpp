@@ -42,8 +42,7 @@ void engine::end(const call& now) noexcept {
 }
 
 void engine::publish(std::atomic<std::uint64_t> board::* word, std::uint64_t value) {
-  (of(rank_).*word).store(value, std::memory_order_release);
-  ring(of(rank_));
+  shm::publish(of(rank_), word, value);
 }
 
 void engine::throw_if_dead(std::uint64_t sequence) const {

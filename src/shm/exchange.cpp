@@ -10,6 +10,7 @@ namespace {
 
 // Ranks in step are in the same call within this; then all of them raise the same text, whoever refused.
 constexpr std::chrono::seconds refusal_grace{1};
+constexpr std::size_t largest_head = head_capacity - 64;
 
 }  // namespace
 
@@ -35,27 +36,27 @@ void engine::post(const call& now, std::span<const std::byte> payload) {
   own.sequence = now.head.sequence;
   own.unused_segments = pool_->unused();
   if (rank_ == 0) pool_->write_resident(own);
-  own.head_bytes = static_cast<std::uint32_t>(encode_header(now.head, own.head));
+  own.head_bytes = static_cast<std::uint32_t>(encode_header(now.head, std::span(own.bytes).first(largest_head)));
   own.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  if (!payload.empty()) std::memcpy(own.payload, payload.data(), payload.size());
+  if (!payload.empty()) std::memcpy(own.payload(), payload.data(), payload.size());
   of(rank_).core.store(::sched_getcpu(), std::memory_order_relaxed);
   publish(&board::posted, now.head.sequence);
 }
 
 std::span<const std::byte> engine::own_head(std::uint64_t sequence) const {
   const auto& own = place_->slot_of(rank_, sequence);
-  return {own.head, own.head_bytes};
+  return {own.bytes, own.head_bytes};
 }
 
 // Nothing: what lies there is no frame of this call.
 std::optional<frame> engine::frame_of(int peer, std::uint64_t sequence, const header* like) const {
   const auto& theirs = place_->slot_of(peer, sequence);
-  if (theirs.sequence != sequence || theirs.head_bytes > head_capacity || theirs.payload_bytes > payload_capacity) {
+  if (theirs.sequence != sequence || theirs.head_bytes > largest_head || theirs.payload_bytes > payload_capacity) {
     return std::nullopt;
   }
-  auto read = like ? decode_like(*like, own_head(sequence), {theirs.head, theirs.head_bytes})
-                   : decode({theirs.head, theirs.head_bytes});
-  if (read) read->payload = {theirs.payload, theirs.payload_bytes};
+  auto read = like ? decode_like(*like, own_head(sequence), {theirs.bytes, theirs.head_bytes})
+                   : decode({theirs.bytes, theirs.head_bytes});
+  if (read) read->payload = {theirs.payload(), theirs.payload_bytes};
   return read;
 }
 

@@ -174,13 +174,11 @@ inline publish(word, value) {
 #endif
   word = value;
   may_die();
-  bell[me]++;
-  may_die();
 #ifndef WITHOUT_FENCE
   had_waiters = (waiters[me] > 0);
 #endif
   if
-  :: had_waiters -> wake()
+  :: had_waiters -> bell[me]++; may_die(); wake()
   :: else
   fi;
   had_waiters = false;
