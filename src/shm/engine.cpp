@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include "shm/reach.hpp"
 #include "shm/reduce_scatter.hpp"
 
 namespace sheaf::shm {
@@ -11,6 +12,13 @@ namespace {
 int core_count() {
   cpu_set_t allowed;
   return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+bool can_reach_all(const arena& place, int rank) {
+  for (int peer = 0; peer < place.shape().world; ++peer) {
+    if (peer != rank && !can_reach(place.of(peer))) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -23,7 +31,8 @@ engine::engine(membership of)
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
       warm_(std::make_shared<warm_memory>(of.pool_bytes / world_)),
-      has_cores_(core_count() >= world_) {}
+      has_cores_(core_count() >= world_),
+      reaches_(of.reach && can_reach_all(*place_, rank_)) {}
 
 // Calls of several threads take turns in the order of their numbers: a call sees the others' boards in one state.
 void engine::begin(call& now) {
@@ -136,7 +145,8 @@ std::string engine::describe() const {
   const auto now = pool_->count();
   const auto mib = [](std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
   return "shm (all " + std::to_string(world_) + " ranks are processes of one host; " + std::to_string(now.used) +
-         " results and " + mib(now.resident) + " of " + mib(now.limit) + " in shared memory)";
+         " results and " + mib(now.resident) + " of " + mib(now.limit) + " in shared memory; sums go " +
+         (reaches_ ? "from the ranks' own memory)" : "through staging buffers, since other ranks' memory is closed)");
 }
 
 void engine::report(const call& now, const std::string& said) { patience_for(now).tell_others(said); }

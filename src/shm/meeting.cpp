@@ -265,6 +265,11 @@ meeting::outcome meeting::join(notices& told, const call& now) {
   } else if (!place_ && !failure_) {
     knock(waiting);
   }
+  if (place_) {
+    auto& own = place_->of(rank_);
+    own.process = static_cast<int>(::getpid());
+    own.self = reinterpret_cast<std::uintptr_t>(&own);
+  }
   say("came", failure_.value_or(""));
   const auto came = read_all("came", waiting);
   waiting.finish();
@@ -272,7 +277,6 @@ meeting::outcome meeting::join(notices& told, const call& now) {
   for (int peer = 0; peer < world_; ++peer) {
     if (!came[peer].empty()) return {{}, {}, "rank " + std::to_string(peer) + ": " + came[peer]};
   }
-  place_->of(rank_).process = static_cast<int>(::getpid());
   return {place_, std::move(lives_), ""};
 }
 

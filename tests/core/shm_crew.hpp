@@ -71,6 +71,7 @@ class shm_crew {
     std::size_t pool_bytes = 16 * mib;
     std::size_t segment_bytes = 16 * mib;
     std::chrono::milliseconds timeout = 20s;
+    bool reach = true;
   };
 
   explicit shm_crew(int world) : shm_crew(world, options{}) {}
@@ -84,7 +85,8 @@ class shm_crew {
           shm::engine::membership{.place = places_.back(),
                                   .rank = rank,
                                   .told = std::make_shared<wall_notices>(notes_, rank, with.timeout),
-                                  .pool_bytes = with.pool_bytes}));
+                                  .pool_bytes = with.pool_bytes,
+                                  .reach = with.reach}));
     }
   }
 

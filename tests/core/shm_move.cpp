@@ -119,9 +119,19 @@ void expect_same_sums(shm_crew& ranks, crew& others, const layout& at, const sum
   }
 }
 
+// Ways in which the sums are fetched, and in which they go through staging buffers.
+std::vector<shm_crew::options> with_and_without_reach(std::span<const shm_crew::options> some) {
+  std::vector<shm_crew::options> all(some.begin(), some.end());
+  for (auto way : some) {
+    way.reach = false;
+    all.push_back(way);
+  }
+  return all;
+}
+
 TEST(shm_reduce_scatter, owners_sum_their_rows) {
   std::mt19937_64 draw(2);
-  for (const auto& way : {ways[0], ways[1]}) {
+  for (const auto& way : with_and_without_reach(std::span(ways).first(2))) {
     for (const int world : {2, 3, 5}) {
       shm_crew ranks(world, way);
       crew others(world, 1 << 20);
@@ -136,7 +146,7 @@ TEST(shm_reduce_scatter, owners_sum_their_rows) {
 
 // Rank 1 owns nearly all of 400 KB: with a segment all ranks work on it, without one rank 1 does.
 TEST(shm_reduce_scatter, lopsided_sums_are_shared_out) {
-  for (const auto& way : ways) {
+  for (const auto& way : with_and_without_reach(ways)) {
     shm_crew ranks(3, way);
     crew others(3, 1 << 20);
     std::uint64_t seed = 0;
@@ -151,12 +161,16 @@ TEST(shm_reduce_scatter, lopsided_sums_are_shared_out) {
   }
 }
 
-// Even blocks of more steps than there are buffers.
+// Even blocks of more steps, or pieces, than there are buffers; in runs that are worth fetching, or too short for it.
 TEST(shm_reduce_scatter, many_steps) {
-  shm_crew ranks(2);
   crew others(2, 1 << 20);
-  const auto at = make_layout(extents{1, 1000}, 0, extents{150, 160}, 4);
-  expect_same_sums(ranks, others, at, sum_cases[0], 9);
+  for (const bool reach : {false, true}) {
+    shm_crew ranks(2, {.reach = reach});
+    for (const std::int64_t outer : {1, 3, 300}) {
+      const auto at = make_layout(extents{outer, 1, 6000 / outer}, 1, extents{150, 160}, 4);
+      expect_same_sums(ranks, others, at, sum_cases[0], 9);
+    }
+  }
 }
 
 // Rank 1 fails after the exchange, with memory for a result or without; the others hear of it at once.
@@ -194,8 +208,8 @@ TEST(shm_leavers, a_rank_that_fails_between_exchange_and_data) {
 TEST(shm_leavers, a_rank_that_fails_before_its_sums) {
   for (const auto& at : {make_layout(extents{4}, 0, extents{900'000, 5, 10}, 1),
                          make_layout(extents{4}, 0, extents{300'000, 310'000, 300'000}, 1)}) {
-    shm_crew ranks(3);
-    for (int leaver = 0; leaver < 3; ++leaver) {
+    for (int leaver = 0; leaver < 6; ++leaver) {
+      shm_crew ranks(3, {.reach = leaver < 3});
       const auto scatter = [&](shm::engine& me, bool leaves) {
         turn mine(me, operation::reduce_scatter);
         learn(me, mine.now);
@@ -204,7 +218,7 @@ TEST(shm_leavers, a_rank_that_fails_before_its_sums) {
         me.reduce_scatter(mine.now, at, reduction::sum, copy_of(bytes(at.bytes(), std::byte{2})), own);
         EXPECT_TRUE(content(own) == bytes(own.size, std::byte{6}));
       };
-      const auto errors = ranks.run([&](shm::engine& me) { scatter(me, me.rank() == leaver); });
+      const auto errors = ranks.run([&](shm::engine& me) { scatter(me, me.rank() == leaver % 3); });
       for (int rank = 0; rank < 3; ++rank) EXPECT_NE(errors[rank], "") << rank;
       EXPECT_EQ(ranks.run([&](shm::engine& me) { scatter(me, false); }), no_errors(3));
     }

@@ -22,8 +22,9 @@ SOON_S = 5.0  # it takes a tenth of a second; the cores may be taken
 SMALL, LARGE = 10, 300_000
 """float32 rows a rank: with its header, and in a segment of the pool."""
 
-POOL_MB = 1
-"""A pool too small for LARGE: such gathers go in steps."""
+ROOMY = {"SHEAF_POOL_MB": "1024"}
+NARROW = {"SHEAF_POOL_MB": "1", "SHEAF_REACH": "0"}
+"""A pool too small for LARGE, and no look into other ranks' memory: gathers and sums go in steps."""
 
 
 def block(rank, rows, salt=0):
@@ -179,9 +180,9 @@ def deaths_at_random(seed, rounds):
     return sorted(times)
 
 
-@pytest.mark.parametrize("pool_mb", [1024, POOL_MB])
-def test_deaths_at_random_points(pool_mb):
-    times = nursery(deaths_at_random, pool_mb, 100, SHEAF_POOL_MB=str(pool_mb))
+@pytest.mark.parametrize("env", [ROOMY, NARROW], ids=["roomy", "narrow"])
+def test_deaths_at_random_points(env):
+    times = nursery(deaths_at_random, len(env), 100, **env)
     print(f"100 deaths seen within {times[50]:.3f} s (median), {times[-1]:.3f} s (slowest)")
 
 
@@ -271,11 +272,11 @@ def a_stopped_rank(call, rows):
         return family.close()
 
 
-@pytest.mark.parametrize("pool_mb", [1024, POOL_MB])
+@pytest.mark.parametrize("env", [ROOMY, NARROW], ids=["roomy", "narrow"])
 @pytest.mark.parametrize("rows", [SMALL, LARGE])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_stopped_rank_is_named_and_the_group_works_on(call, rows, pool_mb):
-    assert nursery(a_stopped_rank, call, rows, SHEAF_POOL_MB=str(pool_mb)) == [0, 0, 0]
+def test_a_stopped_rank_is_named_and_the_group_works_on(call, rows, env):
+    assert nursery(a_stopped_rank, call, rows, **env) == [0, 0, 0]
 
 
 def stops_at_random(rank, world, conn, seed, calls):
@@ -316,9 +317,9 @@ def stopping_at_random(seed):
         return sum(failed)
 
 
-@pytest.mark.parametrize("pool_mb", [1024, POOL_MB])
-def test_stops_at_random_points(pool_mb):
-    failed = [nursery(stopping_at_random, seed, SHEAF_POOL_MB=str(pool_mb)) for seed in range(3)]
+@pytest.mark.parametrize("env", [ROOMY, NARROW], ids=["roomy", "narrow"])
+def test_stops_at_random_points(env):
+    failed = [nursery(stopping_at_random, seed, **env) for seed in range(3)]
     assert sum(failed) > 0, "no call was in time to fail"
     print(f"{failed} calls failed")
 
