@@ -41,12 +41,25 @@ def check_types(
     if type(x) not in _PLAIN:
         advice = "its to_local()" if hasattr(x, "to_local") else "a plain torch.Tensor"
         refuse(op, f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}", where, sized=sized)
+    if _is_differentiated(x):
+        why = "torch.func transforms are not supported, but for vmap: use torch.autograd.grad"
+        refuse(op, why, where, sized=sized)
     if x.is_nested:  # torch has no kernel of ours to call for these
         why = "nested tensors are not taken: pass the values and gather along their ragged dim"
         refuse(op, why, where, sized=sized)
     if x.is_meta and not sized and type(x) is not FakeTensor:
         why = "meta tensors hold no data: with sizes unknown there is nothing to gather"
         refuse(op, why, where, sized=sized)
+
+
+def _is_differentiated(x: torch.Tensor) -> bool:
+    """Whether torch.func differentiates x. torch refuses C++ autograd there in reverse, and loses tangents silently."""
+    functions = torch._C._functorch
+    while functions.is_functorch_wrapped_tensor(x):
+        if functions.is_gradtrackingtensor(x):
+            return True
+        x = functions.get_unwrapped(x)
+    return False
 
 
 def rows(op: str, sizes: Sizes, where: Ranks) -> torch.Tensor:

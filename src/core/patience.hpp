@@ -26,7 +26,11 @@ class patience {
   // What the engine itself sees of a rank, for errors; nothing: nothing.
   using witness = std::function<std::optional<note>(int peer)>;
 
-  patience(notices& link, const call& now, witness seen = {}) : link_(link), now_(now), seen_(std::move(seen)) {}
+  // Looks, now and then in a wait for this rank, for signs that the wait is in vain, and throws where there are any.
+  using lookout = std::function<void(int peer)>;
+
+  patience(notices& link, const call& now, witness seen = {}, lookout looks = {})
+      : link_(link), now_(now), seen_(std::move(seen)), looks_(std::move(looks)) {}
 
   // Asks is_done(until), in slices, until it says so. At the deadline throws a rank_error about the ranks that
   // missing() names; when is_done throws one, `peer` is gone.
@@ -41,6 +45,7 @@ class patience {
         lost(peer, error.what());
       }
       pause();
+      if (looks_) looks_(peer);
       if (!is_over()) continue;
       if (const auto ranks = missing(); !ranks.empty()) give_up(ranks);
     }
@@ -70,6 +75,7 @@ class patience {
   notices& link_;
   const call& now_;
   const witness seen_;
+  const lookout looks_;
   bool spoken_ = false;
 };
 

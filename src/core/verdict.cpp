@@ -56,6 +56,12 @@ finding find_refusals(heads all) {
   return text.empty() ? finding{} : text;
 }
 
+// What a rank does: "reduce_scatter (differentiates #12)".
+std::string shown_op(const header& head) {
+  const std::string op(name(head.op));
+  return head.origin == 0 ? op : op + " (differentiates #" + std::to_string(head.origin) + ")";
+}
+
 // Compares `value` over the ranks; only a disagreement is put into words, by `show`.
 template <class Value, class Show>
 finding disagreement(heads all, const std::string& what, Value&& value, Show&& show) {
@@ -74,6 +80,28 @@ finding disagreement_on_number(heads all, const std::string& what, Value&& value
 template <class Value>
 finding disagreement_on_name(heads all, const std::string& what, Value&& value) {
   return disagreement(all, what, value, [&](const header& head) { return name(value(head)); });
+}
+
+// Ranks in another call while others are in a backward have left out theirs.
+std::string left_out(heads all) {
+  const auto without = ranks_where(all.size(), [&](std::size_t r) { return all[r]->origin == 0; });
+  const auto first = std::ranges::find_if(all, [](const header* head) { return head->origin != 0; });
+  if (without.empty() || first == all.end()) return "";
+  return "; " + plural(without, "has", "have") + " left out the backward of #" + std::to_string((*first)->origin) +
+         ": every rank's loss must use that result, if only by y[:0].sum()";
+}
+
+finding compare_ops(heads all) {
+  if (auto found = disagreement(all, "op", [](auto& head) { return head.op; }, shown_op)) {
+    return *found + left_out(all);
+  }
+  if (auto found = disagreement(all, "the call it differentiates", [](auto& head) { return head.origin; },
+                                [](const header& head) {
+                                  return head.origin == 0 ? std::string("none") : "#" + std::to_string(head.origin);
+                                })) {
+    return *found + left_out(all);
+  }
+  return {};
 }
 
 finding compare_tensor(heads all, std::size_t index) {
@@ -117,12 +145,6 @@ finding compare_tensors(heads all) {
 finding compare_modes(heads all) {
   const auto* what = all.front()->op == operation::reduce_scatter ? "reduction" : "gradient mode";
   if (auto found = disagreement_on_name(all, what, [](auto& head) { return head.mode; })) return found;
-  const auto origin = [](const header& head) { return head.origin; };
-  if (auto found = disagreement(all, "the call it differentiates", origin, [](const header& head) {
-        return head.origin == 0 ? std::string("none") : std::string("#") + std::to_string(head.origin);
-      })) {
-    return found;
-  }
   const auto sized = [](const header& head) { return head.sized; };
   return disagreement(all, "sizes", sized, [](const header& head) { return head.sized ? "given" : "to be learned"; });
 }
@@ -169,14 +191,14 @@ finding compare_recording(heads all) {
   const auto off = ranks(recording::off);
   if (on.empty() || off.empty()) return {};
   return plural(off, "is", "are") + " under no_grad while " + plural(on, "records", "record") +
-         " gradients; use grad=\"own\" or record everywhere";
+         " gradients; use grad=\"own\" or record everywhere (of a tensor from inference mode, pass x.clone())";
 }
 
 finding compare(std::span<const std::optional<frame>> frames, heads all) {
   if (auto found = find_refusals(all)) return found;
   // The whole title, since a rank that is a call ahead is mostly in another op as well.
   if (auto found = disagreement(all, "sequence", [](auto& head) { return head.sequence; }, title)) return found;
-  if (auto found = disagreement_on_name(all, "op", [](auto& head) { return head.op; })) return found;
+  if (auto found = compare_ops(all)) return found;
   if (all.front()->op == operation::hello) return {};
   if (auto found = compare_tensors(all)) return found;
   if (auto found = compare_modes(all)) return found;

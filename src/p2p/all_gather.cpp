@@ -30,7 +30,7 @@ memory engine::take_result(const call& now, const layout& at) {
 }
 
 void engine::all_gather(const call& now, const layout& at, memory own, memory result) {
-  patience waiting(*link_, now);
+  auto waiting = on_the_way(now, at);
   greet(waiting);
   const data_tags tag(now, at);
   const auto limit = static_cast<std::size_t>(settings_.message_bytes);

@@ -68,6 +68,20 @@ std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<co
   return frames;
 }
 
+patience engine::on_the_way(const call& now, const layout& at) {
+  return patience(*link_, now, {}, [this, &now, &at](int peer) { compare_after_all(peer, now, at); });
+}
+
+void engine::compare_after_all(int peer, const call& now, const layout& at) {
+  if (!now.head.sized || settings_.check) return;
+  {
+    const std::unique_lock lock(mail_mutex_, std::try_to_lock);
+    if (!lock || !mail_.holds(peer, now.head.sequence)) return;
+  }
+  const auto frames = exchange(now, std::as_bytes(std::span(at.sizes)));
+  if (const auto error = verdict(frames)) throw value_error(*error);
+}
+
 void engine::report(const call& now, const std::string& said) { patience(*link_, now).tell_others(said); }
 
 std::vector<std::optional<frame>> engine::refuse(const call& now) {

@@ -27,19 +27,31 @@ void mail::send(posting& messages, const header& head, std::span<const std::byte
   for (int step = 1; step < world; ++step) messages.send((link_.rank() + step) % world, frame_tag, own);
 }
 
-bool mail::has(int peer, std::uint64_t sequence, clock::time_point until) {
+bool mail::arrives(int peer, clock::time_point until) {
   auto& [space, arriving, full, front, taken] = boxes_[peer];
-  for (;;) {
-    if (full && (!front || front->head.sequence >= sequence)) return true;
-    full = false;
-    stand_ready(peer);
-    if (!arriving->wait(until)) return false;
-    arriving.reset();
-    front = decode({space.data, space.size});
-    if (front) front = with_own_payload(std::move(*front));  // the next frame comes to the same place
-    full = true;
-    stand_ready(peer);
+  if (full) return true;
+  stand_ready(peer);
+  if (!arriving->wait(until)) return false;
+  arriving.reset();
+  front = decode({space.data, space.size});
+  if (front) front = with_own_payload(std::move(*front));  // the next frame comes to the same place
+  full = true;
+  stand_ready(peer);
+  return true;
+}
+
+bool mail::has(int peer, std::uint64_t sequence, clock::time_point until) {
+  auto& box = boxes_[peer];
+  while (arrives(peer, until)) {
+    if (!box.front || box.front->head.sequence >= sequence) return true;
+    box.full = false;
   }
+  return false;
+}
+
+bool mail::holds(int peer, std::uint64_t sequence) {
+  const auto& box = boxes_[peer];
+  return arrives(peer, clock::now() + 5ms) && box.front && box.front->head.sequence == sequence;
 }
 
 std::optional<frame> mail::receive(int peer, std::uint64_t sequence, patience& waiting) {

@@ -22,6 +22,8 @@ class mail {
   void stand_ready(int peer);
   // One frame to every peer.
   void send(posting& messages, const header& head, std::span<const std::byte> payload);
+  // Whether a frame of this very call came from the peer and was not taken. Passes no frame by.
+  bool holds(int peer, std::uint64_t sequence);
   // Whether the peer's frame of call `sequence` is there by then, or a later one. Throws rank_error when it is gone.
   bool has(int peer, std::uint64_t sequence, std::chrono::steady_clock::time_point until);
   // The peer's frame of call `sequence`; nullopt when what came is no frame. Throws rank_error at the deadline, or when
@@ -36,6 +38,8 @@ class mail {
     std::optional<frame> front;
     std::optional<std::uint64_t> taken;  // the call whose frame was taken last
   };
+  // Whether a frame of the peer's is there by then.
+  bool arrives(int peer, std::chrono::steady_clock::time_point until);
   std::vector<int> missing_peers(std::uint64_t sequence);
 
   channel& link_;

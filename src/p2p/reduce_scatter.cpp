@@ -134,7 +134,7 @@ class exchange_and_sum {
 }  // namespace
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
-  patience waiting(*link_, now);
+  auto waiting = on_the_way(now, at);
   greet(waiting);
   const shares plan(at, std::min(settings_.message_bytes, piece_bytes(world())), is_lopsided(at, large_block));
   exchange_and_sum(*link_, waiting, at, op, std::move(whole), std::move(own), plan, *scratch_).run();

@@ -22,7 +22,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 recording recording_of(const at::Tensor& x) {
-  if (!c10::GradMode::is_enabled()) return recording::off;
+  // torch calls no autograd for a tensor of inference mode, so such a rank would never come to the backward.
+  if (!c10::GradMode::is_enabled() || x.is_inference()) return recording::off;
   return x.requires_grad() ? recording::on : recording::idle;
 }
 
@@ -141,7 +142,7 @@ struct scatter_back {
 struct AllGather : torch::autograd::Function<AllGather> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& /*anchor*/,
                             const scatter_back& back, const std::tuple<at::Tensor>& gathered) {
-    ctx->save_for_backward({back.sizes});
+    ctx->save_for_backward({kept_sizes(back.sizes)});
     ctx->saved_data["own"] = x.sym_size(back.dim);
     ctx->saved_data["dim"] = back.dim;
     ctx->saved_data["world"] = back.world;

@@ -165,6 +165,8 @@ at::Tensor rows_as_given(const at::Tensor& sizes) {
   return sizes.to(at::kCPU, at::kLong).contiguous();
 }
 
+at::Tensor kept_sizes(const at::Tensor& sizes) { return sizes.is_inference() ? sizes.clone() : sizes; }
+
 gradient gradient_from(std::string_view text) {
   for (const auto mode : {gradient::sum, gradient::mean, gradient::own}) {
     if (text == name(mode)) return mode;

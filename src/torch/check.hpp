@@ -34,6 +34,9 @@ std::vector<std::int64_t> sizes_of(const at::Tensor& sizes);
 // On the CPU; int64 where they are integers, so that anything else is the op's to refuse.
 at::Tensor rows_as_given(const at::Tensor& sizes);
 
+// For a backward to keep: torch keeps no tensor of inference mode.
+at::Tensor kept_sizes(const at::Tensor& sizes);
+
 // Throws value_error for anything but sum, mean and own.
 gradient gradient_from(std::string_view text);
 

@@ -91,7 +91,7 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
     const at::AutoDispatchBelowADInplaceOrView below;
     last_outcome() = {};
     auto mine = ops::reduce_scatter_sized(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
-    ctx->save_for_backward({sizes});
+    ctx->save_for_backward({kept_sizes(sizes)});
     ctx->saved_data["total"] = y.sym_size(dim);
     ctx->saved_data["dim"] = dim;
     ctx->saved_data["world"] = world;

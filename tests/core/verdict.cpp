@@ -90,6 +90,21 @@ TEST(verdict, order_and_op) {
       "all_gather #17: ranks disagree on sequence: all_gather #17 on ranks 0, 2, 3; reduce_scatter #18 on rank 1");
 }
 
+TEST(verdict, ranks_left_out_of_a_backward) {
+  auto all = calls(operation::reduce_scatter);
+  for (const int rank : {0, 2, 3}) all[rank]->head.origin = 12;
+  all[1]->head.op = operation::all_gather;
+  tensor(all, 1).type = dtype::int8;
+  EXPECT_EQ(text(all),
+            "reduce_scatter #17: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2, 3; all_gather "
+            "on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, if only by "
+            "y[:0].sum()");
+  all[1]->head = all[0]->head;
+  all[1]->head.origin = 11;
+  EXPECT_EQ(text(all),
+            "reduce_scatter #17: ranks disagree on the call it differentiates: #12 on ranks 0, 2, 3; #11 on rank 1");
+}
+
 TEST(verdict, tensors) {
   auto all = calls();
   all[3]->head.tensors.push_back(tensor(all, 3));
@@ -136,7 +151,8 @@ TEST(verdict, modes) {
   all[1]->head.origin = 13;
   EXPECT_EQ(text(all),
             "reduce_scatter #17: ranks disagree on the call it differentiates: #12 on rank 0; #13 on rank 1; "
-            "none on ranks 2, 3");
+            "none on ranks 2, 3; ranks 2, 3 have left out the backward of #12: every rank's loss must use that result, "
+            "if only by y[:0].sum()");
 }
 
 TEST(verdict, sizes) {
@@ -177,13 +193,13 @@ TEST(verdict, recording) {
   all[1]->head.records_gradient = recording::off;
   EXPECT_EQ(text(all),
             "all_gather #17: rank 1 is under no_grad while rank 0 records gradients; use grad=\"own\" or record "
-            "everywhere");
+            "everywhere (of a tensor from inference mode, pass x.clone())");
   all[2]->head.records_gradient = recording::on;
   all[3]->head.records_gradient = recording::off;
   EXPECT_EQ(
       text(all),
       "all_gather #17: ranks 1, 3 are under no_grad while ranks 0, 2 record gradients; use grad=\"own\" or record "
-      "everywhere");
+      "everywhere (of a tensor from inference mode, pass x.clone())");
   for (auto& said : all) said->head.mode = gradient::own;
   EXPECT_EQ(text(all), "go on") << "own needs nobody";
 }

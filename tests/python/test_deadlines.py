@@ -46,18 +46,9 @@ def test_wrong_sizes_of_small_tensors(name):
 
 
 @pytest.mark.parametrize("name", WRONG_SIZES)
-def test_wrong_sizes_of_large_tensors(name, engine):
+def test_wrong_sizes_of_large_tensors(name):
     sizes, text = WRONG_SIZES[name]
-    if engine == "shm":
-        everyone_says(3, text, wrong_sizes, sizes, LARGE, 30)
-        return
-    raised = run_raises(3, wrong_sizes, sizes, LARGE, 4)
-    assert raised[2][0] == "ValueError" and text in raised[2][1], raised[2]
-    for rank in (0, 1):
-        kind, said = raised[rank]
-        assert kind == "DistBackendError", raised[rank]
-        assert "no answer from rank 2 within 4 s" in said and text in said, said
-    run(3, works)
+    everyone_says(3, text, wrong_sizes, sizes, LARGE, 30)
 
 
 def checked(rank, world):
@@ -126,30 +117,24 @@ def test_sizes_that_disagree_never_match(engine):
 def different_ops(rank, world, columns):
     x = torch.ones(6, columns)
     if rank == 0:
-        sheaf.reduce_scatter(x, [2, 2, 2], timeout=1)
-    sheaf.all_gather(x, timeout=1)
+        sheaf.reduce_scatter(x, [2, 2, 2], timeout=30)
+    sheaf.all_gather(x, timeout=30)
 
 
-def test_calls_of_different_kinds(engine):
+def test_calls_of_different_kinds():
     said = "ranks disagree on op: reduce_scatter on rank 0; all_gather on ranks 1, 2"
     everyone_says(3, said, different_ops, 2)
-    if engine == "shm":
-        everyone_says(3, said, different_ops, LARGE)
-        return
-    raised = run_raises(3, different_ops, LARGE)
-    assert {error[0] for error in raised} == {"DistBackendError"}, raised
-    assert "rank 0 gave up reduce_scatter" in raised[1][1] or "rank 0 is in reduce_scatter" in raised[1][1], raised[1]
-    assert "all_gather" in raised[0][1].split("no answer")[1], raised[0]
-    run(3, works)
+    everyone_says(3, said, different_ops, LARGE)
 
 
 def past_it(rank, world):
-    """Rank 0 makes a call without a header and gives up; the others wait in it when it comes to the next."""
+    """Rank 0 makes a call without a header and gives up; the others come to it when it is in the next."""
     x = torch.ones(2, LARGE)
     if rank == 0:
         with pytest.raises(dist.DistBackendError, match="no answer"):
             sheaf.all_gather(x, sizes=[2, 2, 2], timeout=0.5)
     else:
+        time.sleep(2)
         start = time.monotonic()
         with pytest.raises(dist.DistBackendError, match="rank 0 is past it, in all_gather"):
             sheaf.all_gather(x, timeout=30)
@@ -193,41 +178,6 @@ def test_a_first_call_that_fails_is_counted():
     early, late = run(2, first_call_fails)
     assert "no answer from rank 1 within 0.5 s; rank 1 never came" in early, early
     assert "rank 0" in late, late
-
-
-def skipped_backward(rank, world):
-    x = torch.ones(3, requires_grad=True)
-    y, _ = sheaf.all_gather(x, timeout=1)
-    if rank != 1:
-        y.sum().backward()
-
-
-def test_a_rank_that_skips_the_backward():
-    outcomes = fresh(3, skipped_backward)
-    assert outcomes[1].error is None
-    for rank in (0, 2):
-        kind, text = outcomes[rank].error
-        assert kind == "DistBackendError" and "rank 1 never came" in text and "differentiates #1" in text, text
-
-
-def skipped_then_next(rank, world):
-    x = torch.ones(3, requires_grad=True)
-    y, _ = sheaf.all_gather(x, timeout=60)
-    start = time.monotonic()
-    try:
-        if rank != 1:
-            y.sum().backward()
-        sheaf.all_gather(x, timeout=60)
-    finally:
-        assert time.monotonic() - start < 30, "not before the deadline"
-
-
-def test_a_rank_that_skips_the_backward_and_goes_on():
-    outcomes = fresh(3, skipped_then_next)
-    for outcome in outcomes:
-        kind, text = outcome.error
-        assert kind == "ValueError", text
-        assert "ranks disagree on op: reduce_scatter on ranks 0, 2; all_gather on rank 1" in text, text
 
 
 def out_of_step(rank, world, settled):

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Ranks whose loss does not use the result: who is named, when, and what keeps such a rank in step."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import sheaf
+from agree import works
+from company import close
+from pool import run
+from truth import own_rows, values
+
+pytestmark = pytest.mark.usefixtures("engine")
+WORLD = 3
+SIZES = [2, 1, 3]
+WIDTHS = [2, 3000]
+"""Gradients that ride along with their headers, and such that come without one on the group's own backend."""
+
+
+def gathered(rank, width, group, **options):
+    x = torch.ones(SIZES[rank], width, requires_grad=True)
+    return x, sheaf.all_gather(x, group=group, **options).tensor
+
+
+def stays_away(rank, world):
+    """Rank 1 leaves out the backward and makes no other call: the others name it at the deadline."""
+    for width in WIDTHS:
+        for known in (None, SIZES):
+            group = dist.new_group()
+            works(rank, world)
+            _, y = gathered(rank, width, group, sizes=known, timeout=0.6)
+            if rank != 1:
+                with pytest.raises(dist.DistBackendError, match="no answer from rank 1 within 0.6 s") as caught:
+                    y.sum().backward()
+                said = str(caught.value)
+                assert "rank 1 never came" in said and "reduce_scatter #2" in said and "differentiates #1" in said, said
+            dist.barrier()
+
+
+def test_a_rank_that_stays_away_is_named_at_the_deadline():
+    run(WORLD, stays_away)
+
+
+def next_call(kind, x, y, group):
+    if kind == "all_gather":
+        sheaf.all_gather(x, group=group)
+    elif kind == "gather_sizes":
+        sheaf.gather_sizes(x, group=group)
+    elif kind == "reduce_scatter":
+        sheaf.reduce_scatter(y.detach(), SIZES, group=group)
+    else:  # the backward of another call, of the same shape
+        kind.sum().backward()
+
+
+def goes_on(rank, world):
+    """Rank 1 leaves out the backward of #2 and goes on: all raise the same at once, and the group works on."""
+    for width in WIDTHS:
+        for kind in ("all_gather", "gather_sizes", "reduce_scatter", "backward"):
+            if kind in ("reduce_scatter", "backward") and width > 2 and sheaf.engine().cpu.startswith("c10d"):
+                continue  # neither side sends a header: they end at the deadline
+            group = dist.new_group()
+            _, other = gathered(rank, width, group)
+            x, y = gathered(rank, width, group, timeout=60)
+            with pytest.raises(ValueError, match="ranks disagree on") as caught:
+                if rank != 1:
+                    y.sum().backward()
+                next_call(other if kind == "backward" else kind, x, y, group)
+            said = str(caught.value)
+            assert "reduce_scatter #3" in said, said
+            if kind == "backward":
+                assert "the call it differentiates: #2 on ranks 0, 2; #1 on rank 1" in said, said
+            else:
+                assert "rank 1 has left out the backward of #2" in said, said
+            assert sheaf.all_gather(torch.ones(rank), group=group).sizes.tolist() == [0, 1, 2]
+
+
+def test_a_rank_that_goes_on_is_named_at_once():
+    run(WORLD, goes_on)
+
+
+def in_step(rank, world):
+    """The documented way, with values that a product with zero would spoil; alone in the loss, and beside others."""
+    for width in WIDTHS:
+        for mode in ("sum", "mean"):
+            parts = [values(r, (rows, width), torch.float64) for r, rows in enumerate(SIZES)]
+            parts[0][0, 0] = torch.inf
+            x = parts[rank].clone().requires_grad_()
+            y, _ = sheaf.all_gather(x, grad=mode)
+            loss = {0: (y * 2).sum(), 1: y[:0].sum(), 2: (x * 5).sum() + y[:0].sum()}[rank]
+            loss.backward()
+            told = own_rows(torch.full_like(y, 2.0), SIZES, rank, 0) / (world if mode == "mean" else 1)
+            close(x.grad, told + 5 if rank == 2 else told, (width, mode))
+
+
+def test_a_loss_that_uses_no_row_keeps_in_step():
+    run(WORLD, in_step)
