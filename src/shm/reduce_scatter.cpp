@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/copy.hpp"
+#include "core/bundle.hpp"
 #include "core/shares.hpp"
 #include "shm/engine.hpp"
 
@@ -37,20 +37,16 @@ std::vector<std::size_t> owner_places(const layout& at) {
 // One reduce_scatter of one rank.
 class scatter {
  public:
-  scatter(engine& with, patience& waiting, const layout& at, reduction op, const memory& whole, const memory& own,
-          std::optional<int> segment, const std::vector<std::size_t>& places)
+  scatter(engine& with, patience& waiting, const bundle& all, const memory& own, std::optional<int> segment,
+          const std::vector<std::size_t>& places)
       : engine_(with),
         waiting_(waiting),
-        at_(at),
-        op_(op),
-        type_(waiting.now().head.tensors[0].type),
-        whole_(whole),
+        all_(all),
         own_(own),
         segment_(segment),
         places_(places),
         chunk_(chunk_bytes(with.world())),
-        plan_(at, chunk_, segment.has_value()),
-        packed_(at.outer == 1 ? memory{} : allocate(chunk_)) {}
+        plan_(all.packed(), chunk_, segment.has_value()) {}
 
   void run() {
     const auto steps = plan_.steps();
@@ -74,15 +70,16 @@ class scatter {
       const int reducer = (engine_.rank_ + turn) % engine_.world_;
       const auto* part = plan_.at(reducer, step);
       if (part) {
-        pack(at_, part->owner, whole_.data, part->first, part->bytes, buffer(engine_.rank_, reducer, step));
+        all_.pack(part->owner, part->first, part->bytes, buffer(engine_.rank_, reducer, step));
       }
     }
     engine_.publish(&board::progress, moment(waiting_.now().head.sequence, step + 1));
   }
 
   const std::byte* own_contribution(const piece& part) {
-    if (at_.outer == 1) return whole_.data + at_.block_offset(part.owner) + part.first;
-    pack(at_, part.owner, whole_.data, part.first, part.bytes, packed_.data);
+    if (const auto run = all_.run(part.owner, part.first, part.bytes); run.data) return run.data;
+    if (!packed_.data) packed_ = allocate(chunk_);
+    all_.pack(part.owner, part.first, part.bytes, packed_.data);
     return packed_.data;
   }
 
@@ -95,31 +92,33 @@ class scatter {
         sources[peer] = peer == engine_.rank_ ? own_contribution(*part) : buffer(peer, engine_.rank_, step);
       }
       auto* out = segment_ ? engine_.place_->shared(*segment_) + places_[part->owner] : own_.data;
-      sum_ranks(type_, op_, sources, out + part->first, part->bytes);
+      all_.sum(part->owner, part->first, sources, out + part->first, part->bytes);
     }
     engine_.publish(&board::consumed, moment(waiting_.now().head.sequence, step + 1));
   }
 
   engine& engine_;
   patience& waiting_;
-  const layout& at_;
-  const reduction op_;
-  const dtype type_;
-  const memory& whole_;
+  const bundle& all_;
   const memory& own_;
   const std::optional<int> segment_;
   const std::vector<std::size_t>& places_;  // of the segment
   const std::int64_t chunk_;
   const shares plan_;
-  const memory packed_;
+  memory packed_;  // a piece of the own contribution that lies in no run
 };
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
+  reduce_scatter_coalesced(now, {rank_, {{at, now.head.tensors[0].type, op, std::move(whole), own}}}, own);
+}
+
+void engine::reduce_scatter_coalesced(const call& now, const bundle& all, memory own) {
   auto waiting = patience_for(now);
+  const auto& at = all.packed();
   const bool shared_out = is_shared_out(at);
   const auto places = shared_out ? owner_places(at) : std::vector<std::size_t>();
   const auto segment = shared_out ? segment_for(now, places.back()) : std::nullopt;
-  scatter(*this, waiting, at, op, whole, own, segment, places).run();
+  scatter(*this, waiting, all, own, segment, places).run();
   if (segment && own.size > 0 && own.data != place_->view(*segment) + places[rank_]) {
     std::copy_n(place_->shared(*segment) + places[rank_], own.size, own.data);
   }
