@@ -9,8 +9,9 @@ KIB, MIB = 1 << 10, 1 << 20
 SKEWS = ("even", "2", "one-heavy", "some-empty")
 RAGGED = "ragged"
 COLLECTIVES = ("all_gather", "reduce_scatter")
+COALESCED = "all_gather_coalesced"
 LATENCY = "latency"
-PARTS = (*COLLECTIVES, LATENCY)
+PARTS = (*COLLECTIVES, COALESCED, LATENCY)
 
 
 def sizes_of(skew: str, world: int, rows: int) -> list[int]:
@@ -112,7 +113,7 @@ def full_plan(parts: list[str]) -> Plan:
     sizes = [KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]
     collectives, gathers, small = split_parts(parts)
     return Plan(
-        cases=(*grid(collectives, [2, 4], sizes, list(SKEWS)), *other_dims(gathers, 4, 64 * MIB)),
+        cases=(*grid(collectives, [2, 4], sizes, list(SKEWS)), *other_dims(gathers, 4, 64 * MIB), *coalesced(parts)),
         memory=grid(gathers, [4], [64 * MIB], list(SKEWS)),
         latency=small,
         seconds=2.0,
@@ -124,7 +125,7 @@ def full_plan(parts: list[str]) -> Plan:
 def quick_plan(parts: list[str]) -> Plan:
     collectives, gathers, small = split_parts(parts)
     return Plan(
-        cases=(*grid(collectives, [4], [KIB, 4 * MIB], list(SKEWS)), *other_dims(gathers, 4, 4 * MIB)),
+        cases=(*grid(collectives, [4], [KIB, 4 * MIB], list(SKEWS)), *other_dims(gathers, 4, 4 * MIB), *coalesced(parts)),
         memory=grid(gathers, [4], [16 * MIB], ["even", "one-heavy"]),
         latency=small,
         seconds=0.6,
@@ -142,3 +143,8 @@ def split_parts(parts: list[str]) -> tuple[list[str], list[str], tuple[Case, ...
 
 def other_dims(collectives: list[str], world: int, nbytes: int) -> tuple[Case, ...]:
     return tuple(Case(name, world, nbytes, RAGGED, dim) for name in collectives for dim in (1, -1))
+
+
+def coalesced(parts: list[str]) -> tuple[Case, ...]:
+    """Several tensors in one call; `nbytes` are those of each."""
+    return (Case(COALESCED, 2, KIB, "even"),) if COALESCED in parts else ()

@@ -4,12 +4,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.cases import KIB, LATENCY, MIB, RAGGED
+from benchmarks.cases import COALESCED, KIB, LATENCY, MIB, RAGGED
 from benchmarks.groups import OURS, OURS_C10D
 from benchmarks.latency import NOOP, RECORDED
 from benchmarks.results import Result
 
 WORLD = 4
+EACH, ONE_C10D = "eight calls", "one tensor, c10d"
 PADDED, SHORTCUT, ALL_REDUCE, READ = "padded", "padded, even shortcut", "padded, all-reduce", "sheaf, and read"
 
 
@@ -72,6 +73,8 @@ RATIOS = (
     Ratio("forward 64 MiB, last dim, always padding", 10.0, FORWARD, (PADDED,), 64 * MIB, RAGGED, -1, ours=OURS),
     Ratio("forward 1 KiB, even, always padding", 80.0, FORWARD, (PADDED,), KIB, "even", world=2, ours=OURS),
     Ratio("sum backward 64 MiB, even, all-reduce", 6.0, BACKWARD, (ALL_REDUCE,), 64 * MIB, "even", ours=OURS),
+    Ratio("eight tensors of 1 KiB at once, one of them", 0.67, COALESCED, (ONE_C10D,), KIB, world=2),
+    Ratio("eight tensors of 1 KiB at once, one by one", 2.5, COALESCED, (EACH,), KIB, world=2, ours=OURS),
 )
 
 

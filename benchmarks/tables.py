@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import rich.table
 from rich.console import Console
 
-from benchmarks.cases import COLLECTIVES, LATENCY
+from benchmarks.cases import COALESCED, LATENCY
 from benchmarks.groups import OURS
 from benchmarks.latency import NOOP, RECORDED
 from benchmarks.must_show import ALL_REDUCE, PADDED, SHORTCUT, WORLD, Promise, size_text, speedup
@@ -15,6 +15,7 @@ from benchmarks.results import Result, Timing
 TITLES = {
     "all_gather": "Forward: `sheaf.all_gather(x)`, sizes learned",
     "reduce_scatter": "`sum` backward of `sheaf.all_gather`",
+    COALESCED: "Forward: eight tensors by `sheaf.all_gather_coalesced`, sizes learned",
 }
 
 
@@ -40,7 +41,7 @@ class Table:
 
 def tables_of(results: list[Result], promised: list[Promise]) -> list[Table]:
     """All tables that these results fill, in reading order."""
-    timed = [timing_table(name, [each for each in results if each.case.collective == name]) for name in COLLECTIVES]
+    timed = [timing_table(name, [each for each in results if each.case.collective == name]) for name in TITLES]
     found = [*timed, latency_table(results), memory_table(results), promise_table(promised), engine_table(results)]
     return [table for table in found if table.rows]
 

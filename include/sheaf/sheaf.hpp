@@ -4,9 +4,12 @@
 #pragma once
 
 #include <sheaf/all_gather.hpp>
+#include <sheaf/all_gather_coalesced.hpp>
 #include <sheaf/compat.hpp>
 #include <sheaf/error.hpp>
 #include <sheaf/gradient.hpp>
 #include <sheaf/group.hpp>
 #include <sheaf/layout.hpp>
+#include <sheaf/per_tensor.hpp>
 #include <sheaf/reduce_scatter.hpp>
+#include <sheaf/reduce_scatter_coalesced.hpp>

@@ -12,7 +12,9 @@ __version__ = LIBRARY.version
 from sheaf import _effects, _fake, compat, nn  # noqa: E402
 from sheaf._group import Engine, Group, engine  # noqa: E402
 from sheaf.all_gather import Gathered, all_gather, gather_sizes, offset, split  # noqa: E402
+from sheaf.all_gather_coalesced import all_gather_coalesced  # noqa: E402
 from sheaf.reduce_scatter import reduce_scatter  # noqa: E402
+from sheaf.reduce_scatter_coalesced import reduce_scatter_coalesced  # noqa: E402
 
 _fake.register()
 _effects.register()
@@ -22,11 +24,13 @@ __all__ = [
     "Gathered",
     "Group",
     "all_gather",
+    "all_gather_coalesced",
     "compat",
     "engine",
     "gather_sizes",
     "nn",
     "offset",
     "reduce_scatter",
+    "reduce_scatter_coalesced",
     "split",
 ]

@@ -25,31 +25,41 @@ def refuse(op: str, why: str, where: Ranks, *, sized: bool) -> NoReturn:
 
 
 def check_types(
-    op: str, x: object, dim: object, where: Ranks, *, sized: bool, mode: object = "sum", timeout: object = None
+    op: str,
+    x: object,
+    dim: object,
+    where: Ranks,
+    *,
+    sized: bool,
+    mode: object = "sum",
+    timeout: object = None,
+    of: str = "",
 ) -> None:
-    """What torch would refuse, or a subclass take for itself, before the op sees it and the other ranks hear of it."""
+    """What torch would refuse, or a subclass take for itself, before the op sees it and the other ranks hear of it.
+    `of` says which of several tensors it is."""
     if torch.compiler.is_compiling():
         return
+
+    def no(why: str) -> NoReturn:
+        refuse(op, of + why, where, sized=sized)
+
     if not isinstance(dim, int) or isinstance(dim, bool):
-        refuse(op, f"dim must be an integer, got {dim!r}", where, sized=sized)
+        no(f"dim must be an integer, got {dim!r}")
     if not isinstance(mode, str):
-        refuse(op, f"a mode is a string, got {mode!r}", where, sized=sized)
+        no(f"a mode is a string, got {mode!r}")
     if not isinstance(timeout, int | float | timedelta | None):
-        refuse(op, f"timeout must be a number of seconds or a timedelta, got {timeout!r}", where, sized=sized)
+        no(f"timeout must be a number of seconds or a timedelta, got {timeout!r}")
     if not isinstance(x, torch.Tensor):
-        refuse(op, f"a tensor is needed, got {type(x).__name__}", where, sized=sized)
+        no(f"a tensor is needed, got {type(x).__name__}")
     if type(x) not in _PLAIN:
         advice = "its to_local()" if hasattr(x, "to_local") else "a plain torch.Tensor"
-        refuse(op, f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}", where, sized=sized)
+        no(f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}")
     if _is_differentiated(x):
-        why = "torch.func transforms are not supported, but for vmap: use torch.autograd.grad"
-        refuse(op, why, where, sized=sized)
+        no("torch.func transforms are not supported, but for vmap: use torch.autograd.grad")
     if x.is_nested:  # torch has no kernel of ours to call for these
-        why = "nested tensors are not taken: pass the values and gather along their ragged dim"
-        refuse(op, why, where, sized=sized)
+        no("nested tensors are not taken: pass the values and gather along their ragged dim")
     if x.is_meta and not sized and type(x) is not FakeTensor:
-        why = "meta tensors hold no data: with sizes unknown there is nothing to gather"
-        refuse(op, why, where, sized=sized)
+        no("meta tensors hold no data: with sizes unknown there is nothing to gather")
 
 
 def _is_differentiated(x: torch.Tensor) -> bool:
@@ -62,18 +72,22 @@ def _is_differentiated(x: torch.Tensor) -> bool:
     return False
 
 
-def rows(op: str, sizes: Sizes, where: Ranks) -> torch.Tensor:
+def rows(op: str, sizes: Sizes, where: Ranks, of: str = "") -> torch.Tensor:
     """Sizes as the ops take them, an int64 CPU tensor. What is wrong in their values is the op's to refuse."""
+
+    def no(why: str) -> NoReturn:
+        refuse(op, of + why, where, sized=True)
+
     if isinstance(sizes, torch.Tensor):
         if sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool:
-            refuse(op, f"sizes must be integers, got {sizes.dtype}", where, sized=True)
+            no(f"sizes must be integers, got {sizes.dtype}")
         return sizes.detach().to("cpu", torch.int64)
     if not isinstance(sizes, list | tuple):
-        refuse(op, f"sizes must be a tensor, a list or a tuple, got {type(sizes).__name__}", where, sized=True)
+        no(f"sizes must be a tensor, a list or a tuple, got {type(sizes).__name__}")
     if not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
-        refuse(op, f"sizes must be integers, got {list(sizes)}", where, sized=True)
+        no(f"sizes must be integers, got {list(sizes)}")
     if not torch.compiler.is_compiling() and sum(map(abs, sizes)) >= 2**63:
-        refuse(op, f"sizes must add up to what 63 bits hold, got {list(sizes)}", where, sized=True)
+        no(f"sizes must add up to what 63 bits hold, got {list(sizes)}")
     return torch.tensor(sizes, dtype=torch.int64)
 
 

@@ -10,7 +10,14 @@ from sheaf import _inductor
 def register() -> None:
     # all_gather itself has a size that only its run can tell, which ordered effects do not take; compiled code calls
     # gather_sizes and all_gather_sized instead.
-    names = "gather_sizes", "all_gather_sized", "reduce_scatter_sized"
+    names = [
+        "gather_sizes",
+        "all_gather_sized",
+        "reduce_scatter_sized",
+        "gather_sizes_coalesced",
+        "all_gather_coalesced_sized",
+        "reduce_scatter_coalesced_sized",
+    ]
     ops = [getattr(torch.ops.sheaf, name).default for name in names]
     for op in ops:
         _register_effectful_op(op, _EffectType.ORDERED)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The ops' shapes without their data, for compilers. None of them needs a process group."""
 
+from collections.abc import Sequence
+
 import torch
 from torch.library import get_ctx, register_fake
 
@@ -13,6 +15,10 @@ def _with_rows(x: torch.Tensor, dim: int, rows: int | torch.SymInt) -> torch.Ten
 
 def _sizes(world: int) -> torch.Tensor:
     return torch.empty(world, dtype=torch.int64, device="cpu")
+
+
+def _sizes_of_each(x: Sequence[torch.Tensor], world: int) -> torch.Tensor:
+    return torch.empty(len(x), world, dtype=torch.int64, device="cpu")
 
 
 def _all_gather(
@@ -56,6 +62,57 @@ def _gather_sizes(x: torch.Tensor, dim: int, world: int, group: str, *, timeout:
     return _sizes(world)
 
 
+def _all_gather_coalesced(
+    x: Sequence[torch.Tensor],
+    sizes: torch.Tensor | None,
+    dim: Sequence[int],
+    world: int,
+    grad: Sequence[str],
+    group: str,
+    *,
+    timeout: float | None = None,
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    gathered = [_with_rows(one, at, get_ctx().new_dynamic_size()) for one, at in zip(x, dim, strict=True)]
+    return gathered, _sizes_of_each(x, world)
+
+
+def _all_gather_coalesced_sized(
+    x: Sequence[torch.Tensor],
+    sizes: torch.Tensor,
+    total: Sequence[int],
+    dim: Sequence[int],
+    world: int,
+    mode: Sequence[str],
+    group: str,
+    grad: Sequence[str],
+    *,
+    timeout: float | None = None,
+    origin: int = 0,
+) -> list[torch.Tensor]:
+    return [_with_rows(*one) for one in zip(x, dim, total, strict=True)]
+
+
+def _reduce_scatter_coalesced_sized(
+    y: Sequence[torch.Tensor],
+    sizes: torch.Tensor,
+    own: Sequence[int],
+    dim: Sequence[int],
+    world: int,
+    mode: Sequence[str],
+    group: str,
+    *,
+    timeout: float | None = None,
+    origin: int = 0,
+) -> list[torch.Tensor]:
+    return [_with_rows(*one) for one in zip(y, dim, own, strict=True)]
+
+
+def _gather_sizes_coalesced(
+    x: Sequence[torch.Tensor], dim: Sequence[int], world: int, group: str, *, timeout: float | None = None
+) -> torch.Tensor:
+    return _sizes_of_each(x, world)
+
+
 def _alone(x: torch.Tensor, sizes: torch.Tensor | None, dim: int, op: str, mode: str) -> torch.Tensor:
     return _sizes(1)
 
@@ -65,4 +122,8 @@ def register() -> None:
     register_fake("sheaf::all_gather_sized", _all_gather_sized)
     register_fake("sheaf::reduce_scatter_sized", _reduce_scatter_sized)
     register_fake("sheaf::gather_sizes", _gather_sizes)
+    register_fake("sheaf::all_gather_coalesced", _all_gather_coalesced)
+    register_fake("sheaf::all_gather_coalesced_sized", _all_gather_coalesced_sized)
+    register_fake("sheaf::reduce_scatter_coalesced_sized", _reduce_scatter_coalesced_sized)
+    register_fake("sheaf::gather_sizes_coalesced", _gather_sizes_coalesced)
     register_fake("sheaf::alone", _alone)

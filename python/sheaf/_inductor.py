@@ -71,10 +71,12 @@ def _in_order(op: Any) -> Callable[..., Any]:
     """
     from torch._inductor import ir
     from torch._inductor.virtualized import V
+    from torch.utils._pytree import tree_map_only
 
     def lower(*args: Any, **keywords: Any) -> Any:
         first_new = len(V.graph.operations)
-        result = ir.TensorBox.create(ir.FallbackKernel.create(op, *args, **keywords))
+        outputs = ir.FallbackKernel.create(op, *args, **keywords)
+        result = tree_map_only(ir.IRNode, ir.TensorBox.create, outputs)
         before = V.graph.effectful_ops.get(_EffectType.ORDERED)
         if before is not None:
             for new in V.graph.operations[first_new:]:

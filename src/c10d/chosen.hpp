@@ -37,6 +37,10 @@ class chosen final : public engine {
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override {
     inner_->reduce_scatter(now, at, op, std::move(whole), std::move(own));
   }
+  void all_gather_coalesced(const call& now, const bundle& all) override { inner_->all_gather_coalesced(now, all); }
+  void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) override {
+    inner_->reduce_scatter_coalesced(now, all, std::move(own));
+  }
 
   // What carries this group's tensors, and why; never communicates.
   std::string describe();

@@ -36,6 +36,8 @@ struct call {
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
+class bundle;
+
 class engine {
  public:
   virtual ~engine() = default;
@@ -69,6 +71,10 @@ class engine {
   virtual void all_gather(const call& now, const layout& at, memory own, memory result) = 0;
   // The own rows of the sum over ranks of `whole`.
   virtual void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) = 0;
+  // The same for all tensors of a coalesced call. Results are taken once: for wholes(), and for packed(), which is what
+  // `own` holds.
+  virtual void all_gather_coalesced(const call& now, const bundle& all) = 0;
+  virtual void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) = 0;
 };
 
 }  // namespace sheaf

@@ -13,11 +13,11 @@ namespace {
 
 // The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized (1), number of tensors
 // (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A record: dtype (1), device (1),
-// dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim).
+// dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim), mode (1), recording (1), sized (1).
 constexpr std::array<std::uint8_t, 4> magic{'S', 'h', 'e', 'f'};
 constexpr std::uint8_t little_endian = 1;
 constexpr std::size_t prefix_bytes = 32;
-constexpr std::size_t record_bytes = 4 + 8 * record::max_dims;
+constexpr std::size_t record_bytes = 4 + 8 * record::max_dims + 3;
 static_assert(prefix_bytes + max_tensors * record_bytes + max_refusal + inline_bytes <= frame_capacity);
 static_assert(frame_capacity <= UINT16_MAX);
 
@@ -98,6 +98,9 @@ void put_record(writer& out, const record& tensor) {
   out.put(tensor.dim);
   out.put(tensor.ndim);
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) out.put(i < tensor.ndim ? tensor.shape[i] : std::int64_t{0});
+  out.put_enum(tensor.mode);
+  out.put_enum(tensor.records_gradient);
+  out.put(static_cast<std::uint8_t>(tensor.sized));
 }
 
 // A rank that refuses may do so because of its dim, so there any will do.
@@ -113,6 +116,11 @@ record get_record(reader& in, bool refused) {
     tensor.shape[i] = in.get<std::int64_t>();
     in.require(i < tensor.ndim ? tensor.shape[i] >= 0 : tensor.shape[i] == 0);
   }
+  tensor.mode = in.get_enum(gradient::own);
+  tensor.records_gradient = in.get_enum(recording::on);
+  const auto sized = in.get<std::uint8_t>();
+  in.require(sized <= 1);
+  tensor.sized = sized == 1;
   return tensor;
 }
 
@@ -132,6 +140,10 @@ std::string_view name(operation op) {
       return "reduce_scatter";
     case operation::gather_sizes:
       return "gather_sizes";
+    case operation::all_gather_coalesced:
+      return "all_gather_coalesced";
+    case operation::reduce_scatter_coalesced:
+      return "reduce_scatter_coalesced";
   }
   return "unknown";
 }
@@ -216,7 +228,7 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
 
   frame read;
   auto& head = read.head;
-  head.op = in.get_enum(operation::gather_sizes);
+  head.op = in.get_enum(operation::reduce_scatter_coalesced);
   head.mode = in.get_enum(gradient::own);
   head.records_gradient = in.get_enum(recording::on);
   const auto sized = in.get<std::uint8_t>();

@@ -18,7 +18,18 @@
 
 namespace sheaf {
 
-enum class operation : std::uint8_t { hello = 0, all_gather, reduce_scatter, gather_sizes };
+enum class operation : std::uint8_t {
+  hello = 0,
+  all_gather,
+  reduce_scatter,
+  gather_sizes,
+  all_gather_coalesced,
+  reduce_scatter_coalesced
+};
+constexpr bool is_gather(operation op) { return op == operation::all_gather || op == operation::all_gather_coalesced; }
+constexpr bool is_reduction(operation op) {
+  return op == operation::reduce_scatter || op == operation::reduce_scatter_coalesced;
+}
 enum class device_type : std::uint8_t { cpu = 0, cuda, other };
 // Whether this rank's result will be differentiated: `off` is no_grad, `idle` is an input that needs no gradient.
 enum class recording : std::uint8_t { off = 0, idle, on };
@@ -34,6 +45,10 @@ struct record {
   std::int8_t dim = 0;  // counted from the front
   std::uint8_t ndim = 0;
   std::array<std::int64_t, max_dims> shape{};
+  // What coalesced calls say of each tensor; of a call with one tensor the header says it.
+  gradient mode = gradient::sum;
+  recording records_gradient = recording::off;
+  bool sized = false;
 
   std::span<const std::int64_t> dims() const { return {shape.data(), ndim}; }
   friend bool operator==(const record&, const record&) = default;
@@ -52,7 +67,7 @@ struct header {
   friend bool operator==(const header&, const header&) = default;
 };
 
-inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::uint16_t protocol_version = 2;
 inline constexpr std::size_t max_tensors = 64;
 inline constexpr std::size_t max_refusal = 512;    // bytes; longer texts are cut
 inline constexpr std::size_t inline_bytes = 8192;  // payload up to here rides in the header's frame

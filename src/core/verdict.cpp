@@ -95,18 +95,37 @@ finding compare_ops(heads all) {
   if (auto found = disagreement(all, "op", [](auto& head) { return head.op; }, shown_op)) {
     return *found + left_out(all);
   }
-  if (auto found = disagreement(all, "the call it differentiates", [](auto& head) { return head.origin; },
-                                [](const header& head) {
-                                  return head.origin == 0 ? std::string("none") : "#" + std::to_string(head.origin);
-                                })) {
+  if (auto found = disagreement(
+          all, "the call it differentiates", [](auto& head) { return head.origin; },
+          [](const header& head) {
+            return head.origin == 0 ? std::string("none") : "#" + std::to_string(head.origin);
+          })) {
     return *found + left_out(all);
   }
   return {};
 }
 
+std::string of_tensor(const header& head, std::size_t index) {
+  return head.tensors.size() == 1 ? std::string() : " of tensor " + std::to_string(index);
+}
+
+const char* given_or_learned(bool sized) { return sized ? "given" : "to be learned"; }
+
+// What coalesced calls say of each tensor.
+finding compare_how(heads all, std::size_t index) {
+  const auto& first = *all.front();
+  const auto of = of_tensor(first, index);
+  const auto mode = [=](const header& head) { return head.tensors[index].mode; };
+  if (auto found = disagreement_on_name(all, (is_reduction(first.op) ? "reduction" : "gradient mode") + of, mode)) {
+    return found;
+  }
+  const auto sized = [=](const header& head) { return head.tensors[index].sized; };
+  return disagreement(all, "sizes" + of, sized, [&](const header& head) { return given_or_learned(sized(head)); });
+}
+
 finding compare_tensor(heads all, std::size_t index) {
   const auto& first = *all.front();
-  const auto of = first.tensors.size() == 1 ? std::string() : " of tensor " + std::to_string(index);
+  const auto of = of_tensor(first, index);
   const auto tensor = [=](const header& head) -> const record& { return head.tensors[index]; };
 
   if (auto found = disagreement_on_name(all, "device" + of, [&](auto& head) { return tensor(head).device; })) {
@@ -122,13 +141,13 @@ finding compare_tensor(heads all, std::size_t index) {
   // Blocks differ along `dim` by right; what reduce_scatter sums may differ nowhere.
   const auto& shown = tensor(first);
   for (std::size_t d = 0; d < shown.dims().size(); ++d) {
-    if (static_cast<int>(d) == shown.dim && first.op != operation::reduce_scatter) continue;
+    if (static_cast<int>(d) == shown.dim && !is_reduction(first.op)) continue;
     if (auto found = disagreement_on_number(all, "the size of dim " + std::to_string(d) + of,
                                             [&](auto& head) { return tensor(head).shape[d]; })) {
       return found;
     }
   }
-  return {};
+  return compare_how(all, index);
 }
 
 finding compare_tensors(heads all) {
@@ -143,55 +162,92 @@ finding compare_tensors(heads all) {
 }
 
 finding compare_modes(heads all) {
-  const auto* what = all.front()->op == operation::reduce_scatter ? "reduction" : "gradient mode";
+  const auto* what = is_reduction(all.front()->op) ? "reduction" : "gradient mode";
   if (auto found = disagreement_on_name(all, what, [](auto& head) { return head.mode; })) return found;
   const auto sized = [](const header& head) { return head.sized; };
-  return disagreement(all, "sizes", sized, [](const header& head) { return head.sized ? "given" : "to be learned"; });
+  return disagreement(all, "sizes", sized, [](const header& head) { return given_or_learned(head.sized); });
 }
 
-std::vector<std::int64_t> given_sizes(const frame& said, std::size_t world) {
-  std::vector<std::int64_t> sizes(std::min(world, said.payload.size() / 8));
+std::vector<std::int64_t> given_sizes(const frame& said, std::size_t first, std::size_t world) {
+  const auto bytes = said.payload.subspan(std::min(8 * first, said.payload.size()));
+  std::vector<std::int64_t> sizes(std::min(world, bytes.size() / 8));
   for (std::size_t i = 0; i < 8 * sizes.size(); ++i) {
-    const auto bits = std::to_integer<std::uint64_t>(said.payload[i]) << (8 * (i % 8));
+    const auto bits = std::to_integer<std::uint64_t>(bytes[i]) << (8 * (i % 8));
     sizes[i / 8] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sizes[i / 8]) | bits);
   }
   return sizes;
 }
 
-finding compare_sizes(std::span<const std::optional<frame>> frames, heads all) {
-  if (!all.front()->sized) return {};
-  const auto sizes = given_sizes(*frames.front(), frames.size());
-  const auto same = [&](const auto& said) { return given_sizes(*said, frames.size()) == sizes; };
+// Of tensor `index`, whose sizes are the payload's numbers from `first` on.
+finding compare_sizes(std::span<const std::optional<frame>> frames, heads all, std::size_t index, std::size_t first) {
+  const auto of = of_tensor(*all.front(), index);
+  const auto world = frames.size();
+  const auto sizes = given_sizes(*frames.front(), first, world);
+  const auto same = [&](const auto& said) { return given_sizes(*said, first, world) == sizes; };
   if (!std::ranges::all_of(frames, same)) {
     std::vector<std::string> values;
-    for (const auto& said : frames) values.push_back(list(given_sizes(*said, frames.size())));
+    for (const auto& said : frames) values.push_back(list(given_sizes(*said, first, world)));
+    return "ranks disagree on sizes" + of + ": " + group_by_value(values);
+  }
+  if (sizes.size() != world) {
+    return "sizes" + of + ": expected one size a rank (" + std::to_string(world) + "), got " + list(sizes);
+  }
+  if (!is_gather(all.front()->op)) return {};
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto& tensor = all[r]->tensors[index];
+    if (tensor.dim < 0 || tensor.dim >= tensor.ndim || tensor.shape[tensor.dim] == sizes[r]) continue;
+    return "sizes" + of + ": rank " + std::to_string(r) + " holds " + std::to_string(tensor.shape[tensor.dim]) +
+           " along dim " + std::to_string(tensor.dim) + ", but sizes " + list(sizes) + " say " +
+           std::to_string(sizes[r]);
+  }
+  return {};
+}
+
+finding compare_sizes(std::span<const std::optional<frame>> frames, heads all) {
+  const auto& head = *all.front();
+  const auto world = frames.size();
+  if (given_numbers(head, world) != given_tensors(head) * world) {
+    const auto digest = [&](const frame& said) { return given_sizes(said, 0, digest_numbers); };
+    const auto same = [&](const auto& said) { return digest(*said) == digest(*frames.front()); };
+    if (std::ranges::all_of(frames, same)) return {};
+    std::vector<std::string> values;
+    for (const auto& said : frames) values.push_back("sizes with digest " + list(digest(*said)));
     return "ranks disagree on sizes: " + group_by_value(values);
   }
-  if (sizes.size() != frames.size()) {
-    return "sizes: expected one size a rank (" + std::to_string(frames.size()) + "), got " + list(sizes);
-  }
-  if (all.front()->op != operation::all_gather) return {};
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    for (const auto& tensor : all[r]->tensors) {
-      if (tensor.dim < 0 || tensor.dim >= tensor.ndim || tensor.shape[tensor.dim] == sizes[r]) continue;
-      return "sizes: rank " + std::to_string(r) + " holds " + std::to_string(tensor.shape[tensor.dim]) + " along dim " +
-             std::to_string(tensor.dim) + ", but sizes " + list(sizes) + " say " + std::to_string(sizes[r]);
-    }
+  std::size_t first = 0;
+  for (std::size_t index = 0; index < head.tensors.size(); ++index) {
+    if (!head.sized && !head.tensors[index].sized) continue;
+    if (auto found = compare_sizes(frames, all, index, first)) return found;
+    first += world;
   }
   return {};
 }
 
 // The backward of `sum` and `mean` needs every rank; one under no_grad would never come.
-finding compare_recording(heads all) {
-  if (all.front()->op != operation::all_gather || all.front()->mode == gradient::own) return {};
+template <class Recording>
+finding compare_recording(heads all, const std::string& of, Recording&& recording_of) {
   const auto ranks = [&](recording state) {
-    return ranks_where(all.size(), [&](std::size_t r) { return all[r]->records_gradient == state; });
+    return ranks_where(all.size(), [&](std::size_t r) { return recording_of(*all[r]) == state; });
   };
   const auto on = ranks(recording::on);
   const auto off = ranks(recording::off);
   if (on.empty() || off.empty()) return {};
-  return plural(off, "is", "are") + " under no_grad while " + plural(on, "records", "record") +
-         " gradients; use grad=\"own\" or record everywhere (of a tensor from inference mode, pass x.clone())";
+  return plural(off, "is", "are") + " under no_grad while " + plural(on, "records", "record") + " gradients" + of +
+         "; use grad=\"own\" or record everywhere (of a tensor from inference mode, pass x.clone())";
+}
+
+finding compare_recording(heads all) {
+  const auto& head = *all.front();
+  if (head.op == operation::all_gather && head.mode != gradient::own) {
+    return compare_recording(all, "", [](const header& said) { return said.records_gradient; });
+  }
+  if (head.op != operation::all_gather_coalesced) return {};
+  for (std::size_t index = 0; index < head.tensors.size(); ++index) {
+    if (head.tensors[index].mode == gradient::own) continue;
+    const auto recording_of = [=](const header& said) { return said.tensors[index].records_gradient; };
+    if (auto found = compare_recording(all, of_tensor(head, index), recording_of)) return found;
+  }
+  return {};
 }
 
 finding compare(std::span<const std::optional<frame>> frames, heads all) {
@@ -208,34 +264,53 @@ finding compare(std::span<const std::optional<frame>> frames, heads all) {
 
 // Whether `said` of rank `rank` gives the same sizes as `first`, one a rank, and its own rows are what they say.
 bool gives(const frame& said, const frame& first, std::size_t world, std::ptrdiff_t rank) {
-  const auto bytes = world * sizeof(std::int64_t);
+  const auto bytes = given_numbers(first.head, world) * sizeof(std::int64_t);
+  if (bytes == 0) return true;
   if (said.payload.size() < bytes || first.payload.size() < bytes) return false;
   if (std::memcmp(said.payload.data(), first.payload.data(), bytes) != 0) return false;
-  if (said.head.op != operation::all_gather) return true;
-  const auto& tensor = said.head.tensors[0];
-  std::int64_t rows = 0;
-  std::memcpy(&rows, said.payload.data() + rank * sizeof rows, sizeof rows);
-  return tensor.dim >= 0 && tensor.dim < tensor.ndim && tensor.shape[tensor.dim] == rows;
+  if (!is_gather(said.head.op) || bytes != given_tensors(first.head) * world * sizeof(std::int64_t)) return true;
+  const auto* at = said.payload.data() + rank * sizeof(std::int64_t);
+  for (const auto& tensor : said.head.tensors) {
+    if (!first.head.sized && !tensor.sized) continue;
+    std::int64_t rows = 0;
+    std::memcpy(&rows, at, sizeof rows);
+    at += world * sizeof rows;
+    if (tensor.dim < 0 || tensor.dim >= tensor.ndim || tensor.shape[tensor.dim] != rows) return false;
+  }
+  return true;
+}
+
+bool is_like(record tensor, const record& shown, bool fixed) {
+  if (!fixed && tensor.dim >= 0 && tensor.dim < tensor.ndim) tensor.shape[tensor.dim] = shown.shape[tensor.dim];
+  return tensor == shown;
 }
 
 // What nearly every call comes to, found without a word.
 bool is_agreed(std::span<const std::optional<frame>> frames) {
-  if (frames.empty() || !frames.front()) return false;
+  if (frames.empty() || !frames.front() || frames.front()->head.tensors.empty()) return false;
   const auto& first = frames.front()->head;
-  const bool fixed = first.op == operation::reduce_scatter;
+  const bool fixed = is_reduction(first.op);
   return std::ranges::all_of(frames, [&](const std::optional<frame>& said) {
-    if (!said || !said->head.refusal.empty() || said->head.tensors.size() != 1) return false;
-    auto head = said->head.tensors[0];
-    if (first.sized && !gives(*said, *frames.front(), frames.size(), &said - frames.data())) return false;
-    const auto& shown = first.tensors[0];
-    if (!fixed && head.dim >= 0 && head.dim < head.ndim) head.shape[head.dim] = shown.shape[head.dim];
-    return head == shown && said->head.sequence == first.sequence && said->head.op == first.op &&
-           said->head.mode == first.mode && said->head.origin == first.origin && said->head.sized == first.sized &&
-           said->head.records_gradient == first.records_gradient;
+    if (!said || !said->head.refusal.empty()) return false;
+    const auto like = [=](const record& tensor, const record& shown) { return is_like(tensor, shown, fixed); };
+    return std::ranges::equal(said->head.tensors, first.tensors, like) && said->head.sequence == first.sequence &&
+           said->head.op == first.op && said->head.mode == first.mode && said->head.origin == first.origin &&
+           said->head.sized == first.sized && said->head.records_gradient == first.records_gradient &&
+           gives(*said, *frames.front(), frames.size(), &said - frames.data());
   });
 }
 
 }  // namespace
+
+std::size_t given_tensors(const header& head) {
+  if (head.sized) return head.tensors.size();
+  return static_cast<std::size_t>(std::ranges::count_if(head.tensors, &record::sized));
+}
+
+std::size_t given_numbers(const header& head, std::size_t world) {
+  const auto all = given_tensors(head) * world;
+  return head.tensors.size() > 1 && all > max_given_numbers ? digest_numbers : all;
+}
 
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames) {
   if (is_agreed(frames)) return std::nullopt;

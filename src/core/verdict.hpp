@@ -10,8 +10,15 @@
 
 namespace sheaf {
 
-// frames[r] is what rank r said; nullopt: what came from rank r was no frame of this protocol. Payloads of sized calls
-// begin with the sizes given, one int64 a rank, little-endian. Returns the error, or nothing to go on.
+// How many tensors' sizes were given, and how many numbers (int64, little-endian) a payload therefore begins with: one
+// a rank for each of these tensors or, where several tensors would have more than max_given_numbers, a digest of them.
+std::size_t given_tensors(const header& head);
+std::size_t given_numbers(const header& head, std::size_t world);
+inline constexpr std::size_t max_given_numbers = 384;  // beside 64 records and inline_bytes of data in a frame
+inline constexpr std::size_t digest_numbers = 2;
+
+// frames[r] is what rank r said; nullopt: what came from rank r was no frame of this protocol. Payloads of calls with
+// sizes given begin with these. Returns the error, or nothing to go on.
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames);
 
 // "float32 on ranks 0, 2, 3; int32 on rank 1": equal values together, in the order of their first rank.

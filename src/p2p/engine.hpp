@@ -10,6 +10,7 @@
 #include "core/warm.hpp"
 #include "p2p/channel.hpp"
 #include "p2p/mail.hpp"
+#include "p2p/tags.hpp"
 
 namespace sheaf::p2p {
 
@@ -36,8 +37,13 @@ class engine final : public sheaf::engine {
   memory take_result(const call& now, const layout& at) override;
   void all_gather(const call& now, const layout& at, memory own, memory result) override;
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override;
+  void all_gather_coalesced(const call& now, const bundle& all) override;
+  void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) override;
 
  private:
+  void gather(patience& waiting, const bundle& all, const data_tags& tag);
+  void scatter(patience& waiting, const bundle& all, memory own);
+
   // The group's first call: ranks compare their settings. A second try goes on where the first gave up.
   void greet(patience& waiting);
   void send_greeting(patience& waiting);

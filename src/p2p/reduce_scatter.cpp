@@ -3,7 +3,7 @@
 // and hands it to its owner. Pieces keep memory small and let sums run beside transfers.
 #include <algorithm>
 
-#include "core/copy.hpp"
+#include "core/bundle.hpp"
 #include "core/shares.hpp"
 #include "p2p/engine.hpp"
 #include "p2p/posting.hpp"
@@ -27,18 +27,14 @@ std::int64_t piece_bytes(int world) {
 // One reduce_scatter of one rank.
 class exchange_and_sum {
  public:
-  exchange_and_sum(channel& link, patience& waiting, const layout& at, reduction op, memory whole, memory own,
-                   shares plan, warm_memory& pool)
-      : at_(at),
-        type_(waiting.now().head.tensors[0].type),
-        op_(op),
-        whole_(std::move(whole)),
+  exchange_and_sum(channel& link, patience& waiting, const bundle& all, memory own, shares plan, warm_memory& pool)
+      : all_(all),
         own_(std::move(own)),
         rank_(link.rank()),
         world_(link.world()),
         plan_(std::move(plan)),
         scratch_(pool),
-        tag_(waiting.now(), at),
+        tag_(waiting.now(), all),
         messages_(link, waiting) {}
 
   void run() {
@@ -70,9 +66,9 @@ class exchange_and_sum {
 
   // What this rank contributes to a piece, contiguous.
   memory contribution(const piece& part) {
-    if (at_.outer == 1) return whole_.slice(at_.block_offset(part.owner) + part.first, part.bytes);
+    if (auto run = all_.run(part.owner, part.first, part.bytes); run.data) return run;
     auto packed = scratch_.take(part.bytes);
-    pack(at_, part.owner, whole_.data, part.first, part.bytes, packed.data);
+    all_.pack(part.owner, part.first, part.bytes, packed.data);
     return packed;
   }
 
@@ -106,7 +102,7 @@ class exchange_and_sum {
 
     const bool mine = part->owner == rank_;
     auto out = mine ? own_.slice(part->first, part->bytes) : scratch_.take(part->bytes);
-    sum_ranks(type_, op_, sources, out.data, out.size);
+    all_.sum(part->owner, part->first, sources, out.data, out.size);
     if (!mine) sent_[step].push_back(messages_.send(part->owner, tag_(2 * part->number + 1), std::move(out)));
     arrivals.sources.clear();
   }
@@ -116,10 +112,7 @@ class exchange_and_sum {
     std::vector<std::size_t> messages;
   };
 
-  const layout& at_;
-  const dtype type_;
-  const reduction op_;
-  const memory whole_;
+  const bundle& all_;
   const memory own_;
   const int rank_;
   const int world_;
@@ -135,9 +128,19 @@ class exchange_and_sum {
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
   auto waiting = on_the_way(now, at);
+  scatter(waiting, {rank(), {{at, now.head.tensors[0].type, op, std::move(whole), own}}}, own);
+}
+
+void engine::reduce_scatter_coalesced(const call& now, const bundle& all, memory own) {
+  patience waiting(*link_, now);
+  scatter(waiting, all, std::move(own));
+}
+
+void engine::scatter(patience& waiting, const bundle& all, memory own) {
+  const auto& at = all.packed();
   greet(waiting);
   const shares plan(at, std::min(settings_.message_bytes, piece_bytes(world())), is_lopsided(at, large_block));
-  exchange_and_sum(*link_, waiting, at, op, std::move(whole), std::move(own), plan, *scratch_).run();
+  exchange_and_sum(*link_, waiting, all, std::move(own), plan, *scratch_).run();
   waiting.finish();
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "p2p/tags.hpp"
 
+#include "core/bundle.hpp"
+
 namespace sheaf::p2p {
 namespace {
 
@@ -12,9 +14,12 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
   return x ^ (x >> 31);
 }
 
-}  // namespace
+std::uint64_t mix_all(std::uint64_t seed, const std::vector<std::int64_t>& sizes) {
+  for (const auto rows : sizes) seed = mix(seed, rows);
+  return seed;
+}
 
-data_tags::data_tags(const call& now, const layout& at) {
+std::uint64_t hash_of(const call& now) {
   const auto& head = now.head;
   std::uint64_t hash = head.sequence;
   for (const std::uint64_t value : {std::uint64_t(head.op), std::uint64_t(head.mode), head.origin,
@@ -22,13 +27,21 @@ data_tags::data_tags(const call& now, const layout& at) {
     hash = mix(hash, value);
   }
   for (const auto& tensor : head.tensors) {
-    hash = mix(hash, std::uint64_t(tensor.type) | std::uint64_t(tensor.ndim) << 8 | std::uint64_t(tensor.dim) << 16);
+    hash = mix(hash, std::uint64_t(tensor.type) | std::uint64_t(tensor.ndim) << 8 | std::uint64_t(tensor.dim) << 16 |
+                         std::uint64_t(tensor.mode) << 24);
     for (int axis = 0; axis < tensor.ndim; ++axis) {
       if (axis != tensor.dim) hash = mix(hash, tensor.shape[axis]);
     }
   }
-  for (const auto rows : at.sizes) hash = mix(hash, rows);
-  call_ = hash;
+  return hash;
+}
+
+}  // namespace
+
+data_tags::data_tags(const call& now, const layout& at) : call_(mix_all(hash_of(now), at.sizes)) {}
+
+data_tags::data_tags(const call& now, const bundle& all) : call_(hash_of(now)) {
+  for (const auto& one : all.parts()) call_ = mix_all(call_, one.at.sizes);
 }
 
 std::uint32_t data_tags::operator()(std::uint64_t piece) const {

@@ -13,6 +13,7 @@ inline constexpr std::uint32_t frame_tag = 0;
 class data_tags {
  public:
   data_tags(const call& now, const layout& at);
+  data_tags(const call& now, const bundle& all);
   // Never frame_tag.
   std::uint32_t operator()(std::uint64_t piece) const;
 

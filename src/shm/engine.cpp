@@ -117,7 +117,7 @@ std::optional<int> engine::segment_for(const call& now, std::size_t bytes) {
 }
 
 memory engine::take_result(const call& now, const layout& at) {
-  const bool scatters = now.head.op == operation::reduce_scatter;
+  const bool scatters = is_reduction(now.head.op);
   const auto bytes = static_cast<std::size_t>(scatters ? at.block_bytes(rank_) : at.bytes());
   if (!scatters) {
     const auto segment = segment_for(now, bytes);

@@ -44,6 +44,8 @@ class engine final : public sheaf::engine {
   memory take_private(std::size_t bytes) override;
   void all_gather(const call& now, const layout& at, memory own, memory result) override;
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override;
+  void all_gather_coalesced(const call& now, const bundle& all) override;
+  void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) override;
 
   // "shm (all 4 ranks are processes of one host; 2 results and 128 MiB of 6000 MiB in shared memory)"
   std::string describe() const;
@@ -95,6 +97,9 @@ class engine final : public sheaf::engine {
   // A gather into a segment, and one in steps through the staging buffers where there is none.
   void gather_in_segment(patience& waiting, const layout& at, int segment, const memory& own, const memory& result);
   void gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result);
+  // The same of several tensors.
+  void gather_in_segment(patience& waiting, const bundle& all, int segment);
+  void gather_packed_in_steps(patience& waiting, const bundle& all);
 
   const std::shared_ptr<arena> place_;
   const int rank_;

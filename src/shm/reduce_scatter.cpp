@@ -9,7 +9,7 @@
 #include <sheaf/error.hpp>
 #include <system_error>
 
-#include "core/copy.hpp"
+#include "core/bundle.hpp"
 #include "core/parallel.hpp"
 #include "core/shares.hpp"
 #include "shm/engine.hpp"
@@ -57,23 +57,21 @@ std::vector<std::size_t> owner_places(const layout& at) {
 // One reduce_scatter of one rank.
 class scatter {
  public:
-  scatter(engine& with, patience& waiting, const layout& at, reduction op, const memory& whole, const memory& own,
-          std::optional<int> segment, const std::vector<std::size_t>& places, bool reaches)
+  scatter(engine& with, patience& waiting, const bundle& all, const memory& own, std::optional<int> segment,
+          const std::vector<std::size_t>& places, bool reaches)
       : engine_(with),
         waiting_(waiting),
-        at_(at),
-        op_(op),
-        type_(waiting.now().head.tensors[0].type),
-        whole_(whole),
+        all_(all),
         own_(own),
         segment_(segment),
         places_(places),
         chunk_(reaches ? fetched_chunk(with.world()) : staged_chunk(with.world())),
-        plan_(at, chunk_, segment.has_value()) {}
+        plan_(all.packed(), chunk_, segment.has_value()) {}
 
   void run_by_reach() {
     const auto sequence = waiting_.now().head.sequence;
-    engine_.of(engine_.rank_).shown.store(reinterpret_cast<std::uintptr_t>(whole_.data), std::memory_order_relaxed);
+    engine_.of(engine_.rank_)
+        .shown.store(reinterpret_cast<std::uintptr_t>(all_.parts()[0].whole.data), std::memory_order_relaxed);
     engine_.publish(&board::progress, moment(sequence, 1));
     engine_.await_step_of_all(waiting_, 1, &board::progress);
     sum_fetched();
@@ -86,7 +84,7 @@ class scatter {
   }
 
   void run_in_steps() {
-    if (at_.outer > 1) packed_ = allocate(chunk_);
+    packed_ = engine_.warm_->take(chunk_);
     const auto steps = plan_.steps();
     for (std::int64_t step = 0; step < std::min<std::int64_t>(2, steps); ++step) contribute(step);
     for (std::int64_t step = 0; step < steps; ++step) {
@@ -108,15 +106,15 @@ class scatter {
       const int reducer = (engine_.rank_ + turn) % engine_.world_;
       const auto* part = plan_.at(reducer, step);
       if (part) {
-        pack(at_, part->owner, whole_.data, part->first, part->bytes, buffer(engine_.rank_, reducer, step));
+        all_.pack(part->owner, part->first, part->bytes, buffer(engine_.rank_, reducer, step));
       }
     }
     engine_.publish(&board::progress, moment(waiting_.now().head.sequence, step + 1));
   }
 
   const std::byte* own_contribution(const piece& part, std::byte* packed) const {
-    if (at_.outer == 1) return whole_.data + at_.block_offset(part.owner) + part.first;
-    pack(at_, part.owner, whole_.data, part.first, part.bytes, packed);
+    if (const auto run = all_.run(part.owner, part.first, part.bytes); run.data) return run.data;
+    all_.pack(part.owner, part.first, part.bytes, packed);
     return packed;
   }
 
@@ -147,10 +145,10 @@ class scatter {
       auto* buffer = buffers + peer * chunk_;
       sources[peer] = peer == engine_.rank_ ? own_contribution(part, buffer) : buffer;
       if (peer == engine_.rank_) continue;
-      const auto error = reach(engine_.of(peer), at_, part.owner, part.first, part.bytes, buffer);
+      const auto error = reach(engine_.of(peer), all_.parts()[0].at, part.owner, part.first, part.bytes, buffer);
       if (error != 0) return failed.store(std::int64_t{peer} << 32 | error);
     }
-    sum_ranks(type_, op_, sources, out(part), part.bytes);
+    all_.sum(part.owner, part.first, sources, out(part), part.bytes);
   }
 
   // A rank that ends, or has left and given its memory back, is seen as such a moment later.
@@ -173,32 +171,34 @@ class scatter {
         sources[peer] =
             peer == engine_.rank_ ? own_contribution(*part, packed_.data) : buffer(peer, engine_.rank_, step);
       }
-      sum_ranks(type_, op_, sources, out(*part), part->bytes);
+      all_.sum(part->owner, part->first, sources, out(*part), part->bytes);
     }
     engine_.publish(&board::consumed, moment(waiting_.now().head.sequence, step + 1));
   }
 
   engine& engine_;
   patience& waiting_;
-  const layout& at_;
-  const reduction op_;
-  const dtype type_;
-  const memory& whole_;
+  const bundle& all_;
   const memory& own_;
   const std::optional<int> segment_;
   const std::vector<std::size_t>& places_;  // of the segment
   const std::int64_t chunk_;
   const shares plan_;
-  memory packed_;
+  memory packed_;  // a piece of the own contribution that lies in no run
 };
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
+  reduce_scatter_coalesced(now, {rank_, {{at, now.head.tensors[0].type, op, std::move(whole), own}}}, own);
+}
+
+void engine::reduce_scatter_coalesced(const call& now, const bundle& all, memory own) {
   auto waiting = patience_for(now);
+  const auto& at = all.packed();
   const bool shared_out = is_shared_out(at);
   const auto places = shared_out ? owner_places(at) : std::vector<std::size_t>();
   const auto segment = shared_out ? segment_for(now, places.back()) : std::nullopt;
-  const bool reaches = is_worth_reaching(at) && all_reach(now.head.sequence);
-  scatter run(*this, waiting, at, op, whole, own, segment, places, reaches);
+  const bool reaches = all.parts().size() == 1 && is_worth_reaching(all.parts()[0].at) && all_reach(now.head.sequence);
+  scatter run(*this, waiting, all, own, segment, places, reaches);
   reaches ? run.run_by_reach() : run.run_in_steps();
   if (segment && own.size > 0 && own.data != place_->view(*segment) + places[rank_]) {
     std::copy_n(place_->shared(*segment) + places[rank_], own.size, own.data);

@@ -7,7 +7,7 @@
 
 namespace sheaf::threads {
 
-class channel final : public p2p::channel {
+class channel : public p2p::channel {
  public:
   channel(team& mates, int rank, int world) : mates_(mates), rank_(rank), world_(world) {}
 

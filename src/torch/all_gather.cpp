@@ -2,8 +2,6 @@
 // all_gather: the kernels of its two ops (sizes learned, sizes given), their autograd, and the C++ call.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/view_as_complex.h>
-#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstring>
@@ -20,12 +18,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-recording recording_of(const at::Tensor& x) {
-  // torch calls no autograd for a tensor of inference mode, so such a rank would never come to the backward.
-  if (!c10::GradMode::is_enabled() || x.is_inference()) return recording::off;
-  return x.requires_grad() ? recording::on : recording::idle;
-}
 
 // Blocks that all ride along with their headers: one round is the whole call.
 bool is_small(const collective& run, const layout& at) {
@@ -53,13 +45,6 @@ at::Tensor gathered_result(collective& run, const layout& at, const at::Tensor& 
     run.all_gather(at, own, result);
   }
   return result;
-}
-
-// As sums are divided: narrow types in float32, complex ones by their parts.
-at::Tensor divided(const at::Tensor& x, std::int64_t world) {
-  if (x.is_complex()) return at::view_as_complex(at::view_as_real(x.resolve_conj()).div(world));
-  if (c10::isFloat8Type(x.scalar_type())) return x.to(at::kFloat).div_(world).to(x.scalar_type());
-  return x.div(world);
 }
 
 // gather_own: own rows in place, zero elsewhere. Local.
@@ -194,6 +179,12 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
   return AllGather::apply(x, std::optional<at::Tensor>(),
                           scatter_back{sizes, dim, world, grad.value_or(mode), group, timeout, said.sequence},
                           std::tuple(gathered));
+}
+
+at::Tensor tie_own(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim, std::int64_t world,
+                   const std::string& group, const at::Tensor& gathered) {
+  return AllGather::apply(x, std::optional<at::Tensor>(),
+                          scatter_back{sizes, dim, world, "own", group, std::nullopt, 0}, std::tuple(gathered));
 }
 
 }  // namespace autograd

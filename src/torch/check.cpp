@@ -135,12 +135,12 @@ at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional
     if (why) throw value_error(op + ": " + *why);
   };
   refuse_if(check_tensor(x, dim));
-  if (op == "reduce_scatter") refuse_if(check_reduction(x, mode));
+  const bool reduces = op.starts_with("reduce_scatter");
+  if (reduces) refuse_if(check_reduction(x, mode));
   if (sizes) {
     refuse_if(check_sizes(*sizes, 1));
     const auto rows = sizes_of(*sizes);
-    refuse_if(op == "reduce_scatter" ? check_total(rows, x.size(dim), "the tensor has")
-                                     : check_own_size(rows, 0, x.size(dim)));
+    refuse_if(reduces ? check_total(rows, x.size(dim), "the tensor has") : check_own_size(rows, 0, x.size(dim)));
   }
   return at::tensor({x.size(dim)}, at::kLong);
 }

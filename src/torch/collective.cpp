@@ -2,6 +2,8 @@
 #include "torch/collective.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -44,6 +46,16 @@ bool any_records(const std::vector<frame>& frames) {
     if (said.head.records_gradient == recording::on) return true;
   }
   return false;
+}
+
+std::vector<bool> any_records_of(const std::vector<frame>& frames) {
+  std::vector<bool> any(frames.front().head.tensors.size());
+  for (const auto& said : frames) {
+    for (std::size_t i = 0; i < any.size(); ++i) {
+      if (said.head.tensors[i].records_gradient == recording::on) any[i] = true;
+    }
+  }
+  return any;
 }
 
 std::vector<std::int64_t> shape_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
@@ -94,6 +106,8 @@ void collective::describe(const at::Tensor& x, std::int64_t dim, recording recor
   now_.head.records_gradient = records;
 }
 
+void collective::describe(record tensor) { now_.head.tensors.push_back(tensor); }
+
 layout collective::place(const std::vector<std::int64_t>& sizes) {
   try {
     return make_layout(tensor().dims(), tensor().dim, sizes, itemsize(tensor().type));
@@ -103,18 +117,33 @@ layout collective::place(const std::vector<std::int64_t>& sizes) {
   }
 }
 
-at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at,
-                                bool inlined) {
+template <class Body>
+auto collective::reporting(Body&& body) -> decltype(body()) {
   try {
-    const auto bytes = at.outer * rows * at.row_bytes;
-    auto own = inlined ? moves_->take_private(static_cast<std::size_t>(bytes)) : moves_->take_result(now_, at);
-    if (!own.data) return empty_with_rows(like, dim, rows);
-    return tensor_over(std::move(own), shape_with_rows(like, dim, rows), like.options());
+    return body();
   } catch (const std::exception& error) {
     const std::string why = error.what();
     moves_->report(now_, "failed in " + sheaf::describe(now_.head) + ": " + why.substr(0, why.find('\n')));
     throw;
   }
+}
+
+at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at,
+                                bool inlined) {
+  return reporting([&] {
+    const auto bytes = at.outer * rows * at.row_bytes;
+    auto own = inlined ? moves_->take_private(static_cast<std::size_t>(bytes)) : moves_->take_result(now_, at);
+    return tensor_in(std::move(own), like, dim, rows);
+  });
+}
+
+memory collective::take_result(const layout& at) {
+  return reporting([&] { return moves_->take_result(now_, at); });
+}
+
+at::Tensor tensor_in(memory bytes, const at::Tensor& like, std::int64_t dim, std::int64_t rows) {
+  if (!bytes.data) return empty_with_rows(like, dim, rows);
+  return tensor_over(std::move(bytes), shape_with_rows(like, dim, rows), like.options());
 }
 
 bool collective::is_inlined(std::int64_t bytes) const {
@@ -125,6 +154,11 @@ bool collective::is_inlined(std::int64_t bytes) const {
 void collective::give(const std::vector<std::int64_t>& sizes) {
   given_ = sizes;
   now_.given = list(sizes);
+}
+
+void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
+  given_ = std::move(numbers);
+  now_.given = std::move(shown);
 }
 
 std::vector<frame> collective::learn(std::span<const std::byte> data) {
@@ -139,6 +173,7 @@ std::vector<frame> collective::learn(std::span<const std::byte> data) {
     frames.push_back(std::move(*one));
   }
   last_outcome().any_rank_records = any_records(frames);
+  if (now_.head.op == operation::all_gather_coalesced) last_outcome().any_rank_records_of = any_records_of(frames);
   return frames;
 }
 
@@ -196,6 +231,18 @@ memory memory_of(const at::Tensor& contiguous) {
 
 std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
   return {static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes()};
+}
+
+recording recording_of(const at::Tensor& x) {
+  // torch calls no autograd for a tensor of inference mode, so such a rank would never come to the backward.
+  if (!c10::GradMode::is_enabled() || x.is_inference()) return recording::off;
+  return x.requires_grad() ? recording::on : recording::idle;
+}
+
+at::Tensor divided(const at::Tensor& x, std::int64_t world) {
+  if (x.is_complex()) return at::view_as_complex(at::view_as_real(x.resolve_conj()).div(world));
+  if (c10::isFloat8Type(x.scalar_type())) return x.to(at::kFloat).div_(world).to(x.scalar_type());
+  return x.div(world);
 }
 
 reduction reduction_of(gradient mode) { return mode == gradient::mean ? reduction::mean : reduction::sum; }

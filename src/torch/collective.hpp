@@ -17,7 +17,7 @@ namespace sheaf {
 // What every op is told beside its tensors.
 struct arguments {
   operation op;
-  std::string mode;  // of the gradient: what ranks must agree on
+  std::string mode = "sum";  // of the gradient: what ranks must agree on
   std::string group;
   std::int64_t world = 1;
   std::optional<double> timeout = std::nullopt;  // seconds
@@ -43,8 +43,12 @@ class collective {
   bool is_inlined(std::int64_t bytes) const;
   // Takes the tensor's record into the header; the tensor has passed check_tensor.
   void describe(const at::Tensor& x, std::int64_t dim, recording records);
+  // The same of one of several.
+  void describe(record tensor);
   // For calls with sizes given: they are compared where headers are.
   void give(const std::vector<std::int64_t>& sizes);
+  // Of several tensors: all of their sizes, or a digest, and how errors show them.
+  void give(std::vector<std::int64_t> numbers, std::string shown);
   // Learn, and the verdict: throws value_error with the same text on every rank. frames[r].payload is rank r's `data`.
   std::vector<frame> learn(std::span<const std::byte> data);
   // Headers alone, where calls with sizes given exchange them at all.
@@ -56,9 +60,17 @@ class collective {
   const record& tensor() const { return now_.head.tensors[0]; }
   void all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result);
   void reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own);
+  const header& head() const { return now_.head; }
+  // The engine's memory for results of such a layout, or none.
+  memory take_result(const layout& at);
+  void all_gather(const bundle& all) { moves_->all_gather_coalesced(now_, all); }
+  void reduce_scatter(const bundle& all, memory own) { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); }
 
  private:
   bool is_local() const { return now_.head.sequence == 0; }
+  // What goes wrong in here is told to the ranks that will wait in vain.
+  template <class Body>
+  auto reporting(Body&& body) -> decltype(body());
   // From begin to end, whatever happens.
   struct turn {
     turn(engine& of, call& now, bool local);
@@ -96,14 +108,20 @@ at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows);
 at::Tensor contiguous(const at::Tensor& x);
 memory memory_of(const at::Tensor& contiguous);
 std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
+// A tensor like this one with `rows` along dim, in these bytes or, where there are none, in fresh memory.
+at::Tensor tensor_in(memory bytes, const at::Tensor& like, std::int64_t dim, std::int64_t rows);
 // An uninitialised tensor like x with `rows` along dim, contiguous.
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows);
 reduction reduction_of(gradient mode);
+recording recording_of(const at::Tensor& x);
+// As sums are divided: narrow types in float32, complex ones by their parts.
+at::Tensor divided(const at::Tensor& x, std::int64_t world);
 
 // What a kernel tells the autograd layer above it, on the same thread: the schema has no place for it.
 struct outcome {
-  std::int64_t sequence = 0;      // the call's number
-  bool any_rank_records = false;  // whether some rank's result will be differentiated
+  std::int64_t sequence = 0;                   // the call's number
+  bool any_rank_records = false;               // whether some rank's result will be differentiated
+  std::vector<bool> any_rank_records_of = {};  // the same by tensor
 };
 outcome& last_outcome();
 

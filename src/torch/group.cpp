@@ -10,6 +10,7 @@
 
 #include "c10d/env.hpp"
 #include "c10d/registry.hpp"
+#include "core/bundle.hpp"
 #include "threads/team.hpp"
 #include "torch/errors.hpp"
 
@@ -32,6 +33,12 @@ class solo final : public engine {
   void report(const call&, const std::string&) override {}
   void all_gather(const call&, const layout&, memory own, memory result) override { copy(own, result); }
   void reduce_scatter(const call&, const layout&, reduction, memory whole, memory own) override { copy(whole, own); }
+  void all_gather_coalesced(const call&, const bundle& all) override {
+    for (const auto& one : all.parts()) copy(one.own, one.whole);
+  }
+  void reduce_scatter_coalesced(const call&, const bundle& all, memory own) override {
+    all.pack(0, 0, static_cast<std::int64_t>(own.size), own.data);
+  }
 
  private:
   static void copy(const memory& from, const memory& to) { std::copy_n(from.data, from.size, to.data); }

@@ -18,9 +18,11 @@ auto find_op(const char* name) {
 
 // For callers above the ops that refuse what never reaches one (a tensor subclass): the peers hear of it all the same.
 void refuse(std::string op, std::string why, std::string group, bool sized) {
-  const auto kind = op == "reduce_scatter" ? operation::reduce_scatter
-                    : op == "gather_sizes" ? operation::gather_sizes
-                                           : operation::all_gather;
+  const auto kind = op == "reduce_scatter"             ? operation::reduce_scatter
+                    : op == "gather_sizes"             ? operation::gather_sizes
+                    : op == "all_gather_coalesced"     ? operation::all_gather_coalesced
+                    : op == "reduce_scatter_coalesced" ? operation::reduce_scatter_coalesced
+                                                       : operation::all_gather;
   translated([&] { refuse_for_all(kind, why, group, sized); });
 }
 
@@ -64,6 +66,38 @@ at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t worl
   return op.call(x, dim, world, group, timeout);
 }
 
+std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
+                                                                     const std::optional<at::Tensor>& sizes,
+                                                                     at::IntArrayRef dim, std::int64_t world,
+                                                                     mode_list grad, const std::string& group,
+                                                                     timeout_argument timeout) {
+  static const auto op = find_op<decltype(kernels::all_gather_coalesced)>("sheaf::all_gather_coalesced");
+  return op.call(x, sizes, dim, world, std::move(grad), group, timeout);
+}
+
+std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
+                                                   at::IntArrayRef dim, std::int64_t world, mode_list mode,
+                                                   const std::string& group, mode_list grad, timeout_argument timeout,
+                                                   std::int64_t origin) {
+  static const auto op = find_op<decltype(kernels::all_gather_coalesced_sized)>("sheaf::all_gather_coalesced_sized");
+  return op.call(x, sizes, total, dim, world, std::move(mode), group, std::move(grad), timeout, origin);
+}
+
+std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& sizes,
+                                                       c10::SymIntArrayRef own, at::IntArrayRef dim, std::int64_t world,
+                                                       mode_list mode, const std::string& group,
+                                                       timeout_argument timeout, std::int64_t origin) {
+  static const auto op =
+      find_op<decltype(kernels::reduce_scatter_coalesced_sized)>("sheaf::reduce_scatter_coalesced_sized");
+  return op.call(y, sizes, own, dim, world, std::move(mode), group, timeout, origin);
+}
+
+at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, const std::string& group,
+                                  timeout_argument timeout) {
+  static const auto op = find_op<decltype(kernels::gather_sizes_coalesced)>("sheaf::gather_sizes_coalesced");
+  return op.call(x, dim, world, group, timeout);
+}
+
 }  // namespace ops
 
 TORCH_LIBRARY(sheaf, library) {
@@ -76,6 +110,16 @@ TORCH_LIBRARY(sheaf, library) {
       "reduce_scatter_sized(Tensor y, Tensor sizes, SymInt own, int dim, int world, str mode, str group, *, "
       "float? timeout=None, int origin=0) -> Tensor");
   library.def("gather_sizes(Tensor x, int dim, int world, str group, *, float? timeout=None) -> Tensor");
+  library.def(
+      "all_gather_coalesced(Tensor[] x, Tensor? sizes, int[] dim, int world, str[] grad, str group, *, "
+      "float? timeout=None) -> (Tensor[], Tensor)");
+  library.def(
+      "all_gather_coalesced_sized(Tensor[] x, Tensor sizes, SymInt[] total, int[] dim, int world, str[] mode, "
+      "str group, str[] grad, *, float? timeout=None, int origin=0) -> Tensor[]");
+  library.def(
+      "reduce_scatter_coalesced_sized(Tensor[] y, Tensor sizes, SymInt[] own, int[] dim, int world, str[] mode, "
+      "str group, *, float? timeout=None, int origin=0) -> Tensor[]");
+  library.def("gather_sizes_coalesced(Tensor[] x, int[] dim, int world, str group, *, float? timeout=None) -> Tensor");
   library.def("refuse(str op, str why, str group, bool sized) -> ()", refuse);
   library.def("engine(str group) -> (str, str)", engine_of);
   library.def("alone(Tensor x, Tensor? sizes, int dim, str op, str mode) -> Tensor");
@@ -86,6 +130,10 @@ TORCH_LIBRARY_IMPL(sheaf, CompositeExplicitAutograd, library) {
   library.impl("all_gather_sized", kernels::all_gather_sized);
   library.impl("reduce_scatter_sized", kernels::reduce_scatter_sized);
   library.impl("gather_sizes", kernels::gather_sizes);
+  library.impl("all_gather_coalesced", kernels::all_gather_coalesced);
+  library.impl("all_gather_coalesced_sized", kernels::all_gather_coalesced_sized);
+  library.impl("reduce_scatter_coalesced_sized", kernels::reduce_scatter_coalesced_sized);
+  library.impl("gather_sizes_coalesced", kernels::gather_sizes_coalesced);
   library.impl("alone", alone_op);
 }
 
@@ -93,6 +141,9 @@ TORCH_LIBRARY_IMPL(sheaf, Autograd, library) {
   library.impl("all_gather", autograd::all_gather);
   library.impl("all_gather_sized", autograd::all_gather_sized);
   library.impl("reduce_scatter_sized", autograd::reduce_scatter_sized);
+  library.impl("all_gather_coalesced", autograd::all_gather_coalesced);
+  library.impl("all_gather_coalesced_sized", autograd::all_gather_coalesced_sized);
+  library.impl("reduce_scatter_coalesced_sized", autograd::reduce_scatter_coalesced_sized);
 }
 
 }  // namespace sheaf

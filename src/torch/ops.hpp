@@ -2,17 +2,21 @@
 // Every op as a typed call through the dispatcher, and the kernels and autograd that library.cpp registers.
 #pragma once
 
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymInt.h>
+#include <c10/core/SymIntArrayRef.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace sheaf {
 
 using timeout_argument = std::optional<double>;
+using mode_list = c10::List<std::string>;  // one a tensor
 
 namespace ops {  // through the dispatcher
 
@@ -27,6 +31,21 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                                 timeout_argument timeout, std::int64_t origin);
 at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group,
                         timeout_argument timeout);
+std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
+                                                                     const std::optional<at::Tensor>& sizes,
+                                                                     at::IntArrayRef dim, std::int64_t world,
+                                                                     mode_list grad, const std::string& group,
+                                                                     timeout_argument timeout);
+std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
+                                                   at::IntArrayRef dim, std::int64_t world, mode_list mode,
+                                                   const std::string& group, mode_list grad, timeout_argument timeout,
+                                                   std::int64_t origin);
+std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& sizes,
+                                                       c10::SymIntArrayRef own, at::IntArrayRef dim, std::int64_t world,
+                                                       mode_list mode, const std::string& group,
+                                                       timeout_argument timeout, std::int64_t origin);
+at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, const std::string& group,
+                                  timeout_argument timeout);
 
 }  // namespace ops
 
@@ -42,6 +61,21 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                                 std::int64_t origin);
 at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
                         timeout_argument timeout);
+std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
+                                                                     const std::optional<at::Tensor>& sizes,
+                                                                     at::IntArrayRef dim, std::int64_t world,
+                                                                     mode_list grad, std::string group,
+                                                                     timeout_argument timeout);
+std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
+                                                   at::IntArrayRef dim, std::int64_t world, mode_list mode,
+                                                   std::string group, mode_list grad, timeout_argument timeout,
+                                                   std::int64_t origin);
+std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& sizes,
+                                                       c10::SymIntArrayRef own, at::IntArrayRef dim, std::int64_t world,
+                                                       mode_list mode, std::string group, timeout_argument timeout,
+                                                       std::int64_t origin);
+at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, std::string group,
+                                  timeout_argument timeout);
 
 }  // namespace kernels
 
@@ -55,6 +89,23 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
 at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
                                 std::int64_t world, std::string mode, std::string group, timeout_argument timeout,
                                 std::int64_t origin);
+std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
+                                                                     const std::optional<at::Tensor>& sizes,
+                                                                     at::IntArrayRef dim, std::int64_t world,
+                                                                     mode_list grad, std::string group,
+                                                                     timeout_argument timeout);
+std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
+                                                   at::IntArrayRef dim, std::int64_t world, mode_list mode,
+                                                   std::string group, mode_list grad, timeout_argument timeout,
+                                                   std::int64_t origin);
+std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& sizes,
+                                                       c10::SymIntArrayRef own, at::IntArrayRef dim, std::int64_t world,
+                                                       mode_list mode, std::string group, timeout_argument timeout,
+                                                       std::int64_t origin);
+
+// The result of a gather of mode `own`, which is there already, tied to its backward on this rank.
+at::Tensor tie_own(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim, std::int64_t world,
+                   const std::string& group, const at::Tensor& gathered);
 
 }  // namespace autograd
 }  // namespace sheaf

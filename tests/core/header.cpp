@@ -29,7 +29,7 @@ header example() {
 header random_header(std::mt19937_64& random) {
   const auto draw = [&](std::uint64_t last) { return std::uniform_int_distribution<std::uint64_t>(0, last)(random); };
   header head;
-  head.op = static_cast<operation>(draw(3));
+  head.op = static_cast<operation>(draw(5));
   head.mode = static_cast<gradient>(draw(2));
   head.records_gradient = static_cast<recording>(draw(2));
   head.sized = draw(1);
@@ -42,6 +42,9 @@ header random_header(std::mt19937_64& random) {
     tensor.ndim = static_cast<std::uint8_t>(draw(record::max_dims));
     tensor.dim = static_cast<std::int8_t>(draw(std::max<int>(tensor.ndim, 1) - 1));
     for (int d = 0; d < tensor.ndim; ++d) tensor.shape[d] = static_cast<std::int64_t>(random() >> (1 + draw(62)));
+    tensor.mode = static_cast<gradient>(draw(2));
+    tensor.records_gradient = static_cast<recording>(draw(2));
+    tensor.sized = draw(1);
   }
   if (draw(1)) head.refusal.resize(draw(max_refusal));
   for (auto& letter : head.refusal) letter = static_cast<char>(draw(127));

@@ -95,10 +95,11 @@ TEST(verdict, ranks_left_out_of_a_backward) {
   for (const int rank : {0, 2, 3}) all[rank]->head.origin = 12;
   all[1]->head.op = operation::all_gather;
   tensor(all, 1).type = dtype::int8;
-  EXPECT_EQ(text(all),
-            "reduce_scatter #17: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2, 3; all_gather "
-            "on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, if only by "
-            "y[:0].sum()");
+  EXPECT_EQ(
+      text(all),
+      "reduce_scatter #17: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2, 3; all_gather "
+      "on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, if only by "
+      "y[:0].sum()");
   all[1]->head = all[0]->head;
   all[1]->head.origin = 11;
   EXPECT_EQ(text(all),
@@ -202,6 +203,70 @@ TEST(verdict, recording) {
       "everywhere (of a tensor from inference mode, pass x.clone())");
   for (auto& said : all) said->head.mode = gradient::own;
   EXPECT_EQ(text(all), "go on") << "own needs nobody";
+}
+
+// Two tensors a rank, of rank + 1 and 2 rows.
+frames coalesced_calls(operation op = operation::all_gather_coalesced) {
+  auto all = calls(op);
+  for (auto& said : all) said->head.tensors.push_back({dtype::int64, device_type::cpu, 1, 2, {3, 2}});
+  return all;
+}
+
+TEST(verdict, what_coalesced_calls_say_of_each_tensor) {
+  EXPECT_EQ(text(coalesced_calls()), "go on");
+  auto all = coalesced_calls();
+  all[2]->head.tensors[1].mode = gradient::own;
+  EXPECT_EQ(
+      text(all),
+      "all_gather_coalesced #17: ranks disagree on gradient mode of tensor 1: sum on ranks 0, 1, 3; own on rank 2");
+  all = coalesced_calls();
+  all[0]->head.tensors[0].records_gradient = recording::on;
+  EXPECT_EQ(text(all),
+            "all_gather_coalesced #17: ranks 1, 2, 3 are under no_grad while rank 0 records gradients of tensor 0; "
+            "use grad=\"own\" or record everywhere");
+  for (auto& said : all) said->head.tensors[0].mode = gradient::own;
+  EXPECT_EQ(text(all), "go on") << "own needs nobody";
+}
+
+TEST(verdict, sizes_of_some_tensors) {
+  auto all = coalesced_calls();
+  for (auto& said : all) {
+    said->head.tensors[1].sized = true;
+    give(said, {2, 2, 2, 2});
+  }
+  EXPECT_EQ(text(all), "go on");
+  give(all[3], {2, 2, 2, 2, 77});
+  EXPECT_EQ(text(all), "go on") << "what follows is data";
+  give(all[3], {2, 2, 1, 2});
+  EXPECT_EQ(text(all),
+            "all_gather_coalesced #17: ranks disagree on sizes of tensor 1: [2, 2, 2, 2] on ranks 0, 1, 2; "
+            "[2, 2, 1, 2] on rank 3");
+  for (auto& said : all) give(said, {2, 2, 5, 2});
+  EXPECT_EQ(text(all),
+            "all_gather_coalesced #17: sizes of tensor 1: rank 2 holds 2 along dim 1, but sizes [2, 2, 5, 2] say 5");
+  all[0]->head.tensors[1].sized = false;
+  EXPECT_EQ(text(all),
+            "all_gather_coalesced #17: ranks disagree on sizes of tensor 1: to be learned on rank 0; given on ranks 1, "
+            "2, 3");
+}
+
+TEST(verdict, more_sizes_than_a_frame_holds_are_compared_by_their_digest) {
+  auto all = coalesced_calls(operation::reduce_scatter_coalesced);
+  for (auto& said : all) {
+    said->head.tensors[0].shape[0] = 10;
+    said->head.tensors.resize(64, said->head.tensors[0]);
+  }
+  give_sizes(all, std::vector<std::int64_t>(256, 5));
+  EXPECT_EQ(given_numbers(all[0]->head, 4), 256);
+  EXPECT_EQ(text(all), "go on");
+  for (int rank = 0; rank < 3; ++rank) all.push_back(all[0]);
+  give_sizes(all, {12, 34});
+  EXPECT_EQ(given_numbers(all[0]->head, 7), digest_numbers);
+  EXPECT_EQ(text(all), "go on");
+  give(all[5], {12, 35});
+  EXPECT_EQ(text(all),
+            "reduce_scatter_coalesced #17: ranks disagree on sizes: sizes with digest [12, 34] on ranks 0, 1, 2, 3, 4, "
+            "6; sizes with digest [12, 35] on rank 5");
 }
 
 TEST(verdict, hello_compares_order_and_op_alone) {

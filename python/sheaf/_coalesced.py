@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""What calls with several tensors take: one value for all of them, or one for each."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from sheaf._arguments import Sizes, Timeout, check_types, refuse, rows
+from sheaf._group import Ranks
+
+ManySizes: TypeAlias = Sizes | Sequence[Sizes | None] | None
+
+NOT_GIVEN = -(2**63)
+"""In the sizes that an op takes, of a tensor whose sizes are to be learned."""
+
+
+class Each:
+    """A call's arguments, one for each tensor, checked as far as one rank can see by types."""
+
+    def __init__(
+        self, op: str, tensors: object, dim: object, sizes: object, mode: object, timeout: Timeout, where: Ranks
+    ) -> None:
+        self.op = op
+        self.where = where
+        self.sized = sizes is not None
+        if not isinstance(tensors, list | tuple):
+            self.refuse(f"a list or a tuple of tensors is needed, got {type(tensors).__name__}")
+        if not tensors:
+            self.refuse("no tensors were given")
+        self.tensors: list[torch.Tensor] = list(tensors)
+        self.shares_sizes = sizes is not None and _is_one_row(sizes)
+        given = [sizes] * len(tensors) if self.shares_sizes else self._one_each("sizes", sizes)
+        self.sized = all(one is not None for one in given)
+        self.dims: list[int] = self._one_each("dim", dim)
+        self.modes: list[str] = self._one_each("modes", mode)
+        for i, x in enumerate(self.tensors):
+            check_types(
+                op, x, self.dims[i], where, sized=self.sized, mode=self.modes[i], timeout=timeout, of=f"tensor {i}: "
+            )
+        self.given: list[Any] = given
+        self.rows: list[torch.Tensor | None] = self._rows()
+
+    def refuse(self, why: str) -> Any:
+        refuse(self.op, why, self.where, sized=self.sized)
+
+    def _one_each(self, what: str, value: Any) -> list[Any]:
+        if isinstance(value, torch.Tensor) and value.dim() == 2:
+            value = list(value.unbind(0))
+        if not isinstance(value, list | tuple):
+            return [value] * len(self.tensors)
+        if len(value) != len(self.tensors):
+            self.refuse(f"{what}: expected one for each of {len(self.tensors)} tensors, got {len(value)}")
+        return list(value)
+
+    def _rows(self) -> list[torch.Tensor | None]:
+        if self.shares_sizes:
+            return [self._row(0)] * len(self.tensors)
+        return [None if one is None else self._row(i) for i, one in enumerate(self.given)]
+
+    def _row(self, i: int) -> torch.Tensor:
+        row = rows(self.op, self.given[i], self.where, f"tensor {i}: ")
+        if row.dim() != 1 or row.shape[0] != self.where.world:
+            why = "sizes must be one row of integers, one a rank"
+            if row.dim() == 1:
+                why = f"sizes must have {self.where.world} entries, one a rank, got {row.shape[0]}"
+            self.refuse(f"tensor {i}: {why}")
+        return row
+
+    def table(self) -> torch.Tensor | None:
+        """Sizes as the ops take them, (tensors, ranks); None where none were given."""
+        if all(row is None for row in self.rows):
+            return None
+        learned = torch.full((self.where.world,), NOT_GIVEN, dtype=torch.int64)
+        return torch.stack([learned if row is None else row for row in self.rows])
+
+    def totals(self) -> list[Any]:
+        """Every tensor's rows in all, where all sizes were given."""
+        if self.shares_sizes:
+            return [_total(self.given[0], self.rows[0])] * len(self.tensors)
+        return [_total(one, row) for one, row in zip(self.given, self.rows, strict=True)]
+
+    def own(self) -> list[Any]:
+        """Every tensor's own rows, where all sizes were given."""
+        if self.shares_sizes:
+            return [self._own(0)] * len(self.tensors)
+        return [self._own(i) for i in range(len(self.tensors))]
+
+    def _own(self, i: int) -> Any:
+        given, row = self.given[i], self.rows[i]
+        assert row is not None
+        return row[self.where.rank].item() if isinstance(given, torch.Tensor) else given[self.where.rank]
+
+    def alone(self) -> list[torch.Tensor]:
+        """In a group of one: all local checks, and every tensor's sizes."""
+        names = [f"{self.op}: tensor {i}" for i in range(len(self.tensors))]
+        every = zip(self.tensors, self.rows, self.dims, names, self.modes, strict=True)
+        return [torch.ops.sheaf.alone(*one) for one in every]
+
+
+def _is_one_row(sizes: object) -> bool:
+    if isinstance(sizes, torch.Tensor):
+        return sizes.dim() != 2
+    if not isinstance(sizes, list | tuple):
+        return True
+    return all(isinstance(size, int | torch.SymInt) for size in sizes)
+
+
+def _total(given: Any, row: torch.Tensor | None) -> Any:
+    assert row is not None
+    return row.sum().item() if isinstance(given, torch.Tensor) else sum(given)

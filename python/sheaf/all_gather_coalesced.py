@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""all_gather_coalesced: several tensors in one call."""
+
+from collections.abc import Sequence
+
+import torch
+
+from sheaf._arguments import Timeout, alone, seconds
+from sheaf._call import call
+from sheaf._coalesced import Each, ManySizes
+from sheaf._group import Group, ranks
+from sheaf.all_gather import Gathered, Gradient
+
+
+def all_gather_coalesced(
+    tensors: Sequence[torch.Tensor],
+    dim: int | Sequence[int] = 0,
+    *,
+    sizes: ManySizes = None,
+    grad: Gradient | Sequence[Gradient] = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+) -> tuple[Gathered, ...]:
+    """Gathers several tensors of any dtypes, shapes and dims in one call: one exchange of headers, one payload, and one
+    collective in the backward, which carries the gradients of those tensors that need one.
+
+    Each tensor is gathered as `all_gather` gathers it, and what ranks must agree on there they must agree on here, for
+    each tensor; they must also agree on how many there are, from 1 to 64. The results of a large call lie in one memory:
+    it is free when the last of them is.
+
+    Args:
+        tensors: the own blocks, a list or a tuple.
+        dim: one for all tensors, or a list with one for each.
+        sizes: every rank's size along `dim`, where it is known: one row for all tensors, or a list with a row for each,
+            or None for those whose sizes are to be learned.
+        grad: "sum", "mean" or "own", as in `all_gather`: one for all tensors, or a list with one for each.
+        group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
+        timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
+
+    Returns:
+        one `Gathered(tensor, sizes)` a tensor.
+
+    Example, with embeddings, their mask and their ids:
+        >>> x, mask, ids = sheaf.all_gather_coalesced([x, mask, ids])
+        >>> x.tensor[mask.tensor]
+    """
+    where = ranks(group)
+    each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)
+    if where.world == 1:
+        return tuple(Gathered(alone(x), own) for x, own in zip(each.tensors, each.alone(), strict=True))
+    ops = torch.ops.sheaf
+    given, limit = each.table(), seconds(timeout)
+    if not each.sized and not torch.compiler.is_compiling():
+        gathered, learned = call(
+            ops.all_gather_coalesced, each.tensors, given, each.dims, where.world, each.modes, where.name, timeout=limit
+        )
+        return tuple(map(Gathered, gathered, learned.unbind(0)))
+    if each.sized:
+        totals = each.totals()
+    else:
+        # A compiler must see sizes of fixed shape before the data whose shape depends on them.
+        learned = call(ops.gather_sizes_coalesced, each.tensors, each.dims, where.world, where.name, timeout=limit)
+        each.rows = [learned[i] if row is None else row for i, row in enumerate(each.rows)]
+        given, totals = each.table(), [row.sum().item() for row in each.rows if row is not None]
+    gathered = call(
+        ops.all_gather_coalesced_sized,
+        each.tensors,
+        given,
+        totals,
+        each.dims,
+        where.world,
+        ["sum"] * len(each.tensors),
+        where.name,
+        each.modes,
+        timeout=limit,
+    )
+    return tuple(Gathered(y, row) for y, row in zip(gathered, each.rows, strict=True) if row is not None)

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+// all_gather_coalesced: the kernels of its two ops (sizes learned, sizes given), their autograd, and the C++ call.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+
+#include <numeric>
+#include <sheaf/all_gather_coalesced.hpp>
+
+#include "torch/coalesced.hpp"
+#include "torch/coalesced_autograd.hpp"
+#include "torch/errors.hpp"
+
+namespace sheaf {
+namespace {
+
+using tensor_list = std::vector<at::Tensor>;
+
+std::vector<memory> memories_of(const tensor_list& contiguous) {
+  std::vector<memory> bytes;
+  for (const auto& one : contiguous) bytes.push_back(memory_of(one));
+  return bytes;
+}
+
+std::int64_t packed_bytes(const tensor_list& owns) {
+  std::vector<std::int64_t> bytes;
+  for (const auto& one : owns) bytes.push_back(static_cast<std::int64_t>(one.nbytes()));
+  return packed_places(bytes).back();
+}
+
+// The own blocks as they ride along with the header.
+std::vector<std::byte> packed(const tensor_list& owns) {
+  std::vector<std::byte> bytes(packed_bytes(owns));
+  pack_blocks(memories_of(owns), bytes.data());
+  return bytes;
+}
+
+// Uninitialised results: slices of the engine's memory, where it has any, or each its own.
+tensor_list allocate(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims, bool inlined) {
+  const auto whole = inlined ? memory{} : call.run().take_result(all.wholes());
+  tensor_list results;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto& at = all.parts()[i].at;
+    const auto bytes = static_cast<std::size_t>(at.bytes());
+    const bool is_slice = whole.data && bytes > 0;
+    results.push_back(tensor_in(is_slice ? whole.slice(all.whole_place(i), bytes) : memory{}, x[i], dims[i], at.rows));
+    all.put_whole(i, whole.data ? whole.slice(all.whole_place(i), bytes) : memory_of(results.back()));
+  }
+  return results;
+}
+
+tensor_list gathered_results(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims,
+                             const tensor_list& owns, const std::vector<frame>& frames) {
+  const bool inlined = call.is_inlined(all.packed());
+  auto results = allocate(call, all, x, dims, inlined);
+  if (!inlined) {
+    for (std::size_t i = 0; i < owns.size(); ++i) all.put_own(i, memory_of(owns[i]));
+    call.run().all_gather(all);
+    return results;
+  }
+  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
+    check_inlined(rank, frames[rank].payload.size(), all.packed().sizes[rank]);
+    all.unpack(static_cast<int>(rank), frames[rank].payload.data());
+  }
+  return results;
+}
+
+}  // namespace
+
+namespace kernels {
+
+std::tuple<tensor_list, at::Tensor> all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes,
+                                                         at::IntArrayRef dim, std::int64_t world, mode_list grad,
+                                                         std::string group, timeout_argument timeout) {
+  return translated([&]() -> std::tuple<tensor_list, at::Tensor> {
+    coalesced call({.op = operation::all_gather_coalesced, .group = group, .world = world, .timeout = timeout}, x, dim);
+    const auto modes = call.modes(grad, true);
+    const auto given = sizes ? call.given(*sizes, true) : rows_table(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (!given[i].empty()) call.refuse_if(i, check_own_size(given[i], call.run().rank(), x[i].size(dim[i])));
+    }
+    call.describe(modes, given, true);
+    const auto owns = contiguous_all(x);
+    const bool inlined = call.is_inlined(packed_bytes(owns));
+    const auto frames = call.run().learn(inlined ? packed(owns) : std::vector<std::byte>());
+    const auto rows = rows_table_of(frames);
+    auto all = call.bundle_of(rows, modes);
+    return {gathered_results(call, all, x, dim, owns, frames), sizes_tensor(rows)};
+  });
+}
+
+tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
+                                       at::IntArrayRef dim, std::int64_t world, mode_list mode, std::string group,
+                                       mode_list grad, timeout_argument timeout, std::int64_t origin) {
+  return translated([&] {
+    coalesced call({.op = operation::all_gather_coalesced,
+                    .group = group,
+                    .world = world,
+                    .timeout = timeout,
+                    .sized = true,
+                    .origin = origin},
+                   x, dim);
+    const auto does = call.modes(mode, false);
+    const auto modes = call.modes(grad, true);
+    const auto rows = call.given(sizes, false);
+    call.refuse_unless_each("total", total.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      call.refuse_if(i, check_own_size(rows[i], call.run().rank(), x[i].size(dim[i])));
+      call.refuse_if(i, check_total(rows[i], total[i].expect_int(), "total is"));
+      if (does[i] == gradient::mean) call.refuse_if(i, check_reduction(x[i], gradient::mean));
+    }
+    call.describe(modes, rows, true);
+    auto all = call.bundle_of(rows, modes);
+    tensor_list owns;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      owns.push_back(contiguous(does[i] == gradient::mean ? divided(x[i], world) : x[i]));
+    }
+    const bool small = call.is_inlined(all.packed());
+    return gathered_results(call, all, x, dim, owns,
+                            small ? call.run().learn(packed(owns)) : call.run().learn_if_checked());
+  });
+}
+
+at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, std::string group,
+                                  timeout_argument timeout) {
+  return translated([&] {
+    coalesced call({.op = operation::gather_sizes, .group = group, .world = world, .timeout = timeout}, x, dim);
+    call.describe(std::vector<gradient>(x.size()), {}, false);
+    return sizes_tensor(rows_table_of(call.run().learn({})));
+  });
+}
+
+}  // namespace kernels
+
+namespace autograd {
+namespace {
+
+struct scatter_back {
+  static tensor_list call(const tensor_list& grads, const coalesced_back& back) {
+    return ops::reduce_scatter_coalesced_sized(grads, back.sizes, back.extents, back.dims, back.world,
+                                               as_list(back.modes), back.group, back.timeout, back.origin);
+  }
+};
+
+// Ties what will be differentiated: `travels[i]` where all ranks take part, which is one node for all of these; mode
+// `own` stays on the rank, a node each, since some ranks may never come to theirs.
+tensor_list tied(at::TensorList x, tensor_list gathered, coalesced_back back, const std::vector<bool>& travels) {
+  tensor_list inputs, results;
+  std::vector<std::size_t> which;
+  auto some = back;
+  some.dims.clear();
+  some.modes.clear();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (back.modes[i] == "own") {
+      if (!x[i].requires_grad()) continue;
+      gathered[i] = tie_own(x[i], back.sizes.select(0, static_cast<std::int64_t>(i)), back.dims[i], back.world,
+                            back.group, gathered[i]);
+    } else if (travels[i]) {
+      which.push_back(i);
+      inputs.push_back(x[i]);
+      results.push_back(gathered[i]);
+      some.extents.push_back(x[i].sym_size(back.dims[i]));
+      some.dims.push_back(back.dims[i]);
+      some.modes.push_back(back.modes[i]);
+    }
+  }
+  if (which.empty()) return gathered;
+  some.sizes = rows_of_some(back.sizes, which);
+  const bool none = std::ranges::none_of(inputs, [](const at::Tensor& one) { return one.requires_grad(); });
+  const auto anchor = none ? std::optional(at::empty({0}).requires_grad_()) : std::nullopt;
+  auto ends = Coalesced<scatter_back>::apply(at::TensorList(inputs), anchor, some, std::tuple(std::move(results)));
+  for (std::size_t i = 0; i < which.size(); ++i) gathered[which[i]] = std::move(ends[i]);
+  return gathered;
+}
+
+std::vector<bool> recorded(at::TensorList x) {
+  std::vector<bool> which;
+  for (const auto& one : x) which.push_back(one.requires_grad());
+  return which;
+}
+
+}  // namespace
+
+std::tuple<tensor_list, at::Tensor> all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes,
+                                                         at::IntArrayRef dim, std::int64_t world, mode_list grad,
+                                                         std::string group, timeout_argument timeout) {
+  last_outcome() = {};  // a compiler's trace runs no kernel that would set it
+  auto [gathered, learned] = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return ops::all_gather_coalesced(x, sizes, dim, world, grad, group, timeout);
+  }();
+  const auto said = std::exchange(last_outcome(), {});
+  if (!c10::GradMode::is_enabled()) return {std::move(gathered), learned};
+  auto travels = recorded(x);
+  for (std::size_t i = 0; i < said.any_rank_records_of.size(); ++i) {
+    if (said.any_rank_records_of[i]) travels[i] = true;
+  }
+  auto results =
+      tied(x, std::move(gathered), {learned, {}, dim.vec(), world, grad.vec(), group, timeout, said.sequence}, travels);
+  return {std::move(results), learned};
+}
+
+tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
+                                       at::IntArrayRef dim, std::int64_t world, mode_list mode, std::string group,
+                                       mode_list grad, timeout_argument timeout, std::int64_t origin) {
+  last_outcome() = {};
+  auto gathered = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return ops::all_gather_coalesced_sized(x, sizes, total, dim, world, mode, group, grad, timeout, origin);
+  }();
+  const auto said = std::exchange(last_outcome(), {});
+  if (!c10::GradMode::is_enabled()) return gathered;
+  return tied(x, std::move(gathered), {sizes, {}, dim.vec(), world, grad.vec(), group, timeout, said.sequence},
+              recorded(x));
+}
+
+}  // namespace autograd
+
+std::vector<gathered> all_gather_coalesced(at::TensorList x, const all_gather_coalesced_options& options) {
+  const auto group = options.group.name();
+  const auto timeout = seconds_of(options.timeout);
+  const auto each = translated([&] {
+    return each_checked(operation::all_gather_coalesced, x, options.dim, options.sizes, options.group,
+                        options.grad.count_for(x.size()));
+  });
+  mode_list grad;
+  for (std::size_t i = 0; i < x.size(); ++i) grad.push_back(std::string(name(options.grad[i])));
+  std::vector<gathered> results;
+  if (each.world == 1) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      auto sizes = translated([&] {
+        return alone(title_of(operation::all_gather_coalesced, i), x[i], each.rows[i], each.dims[i], options.grad[i]);
+      });
+      results.push_back({alone_result(x[i]), std::move(sizes)});
+    }
+    return results;
+  }
+  auto sizes = each.sizes;
+  std::vector<at::Tensor> tensors;
+  if (each.are_all_given()) {
+    std::vector<c10::SymInt> totals;
+    for (const auto& rows : each.rows) totals.emplace_back(rows->sum().item<std::int64_t>());
+    mode_list sums;
+    for (std::size_t i = 0; i < x.size(); ++i) sums.push_back("sum");
+    tensors = ops::all_gather_coalesced_sized(x, *sizes, totals, each.dims, each.world, sums, group, grad, timeout, 0);
+  } else {
+    std::tie(tensors, sizes) = ops::all_gather_coalesced(x, sizes, each.dims, each.world, grad, group, timeout);
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    results.push_back({std::move(tensors[i]), sizes->select(0, static_cast<std::int64_t>(i))});
+  }
+  return results;
+}
+
+}  // namespace sheaf

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "torch/coalesced.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <sheaf/error.hpp>
+
+#include "core/text.hpp"
+#include "core/verdict.hpp"
+#include "torch/coalesced_autograd.hpp"
+
+namespace sheaf {
+namespace {
+
+refusal check_count(const char* what, std::size_t got, std::size_t tensors) {
+  if (got == tensors) return std::nullopt;
+  return std::string(what) + ": expected one for each of " + std::to_string(tensors) + " tensors, got " +
+         std::to_string(got);
+}
+
+// Two hashes (FNV-1a from different starts) of more sizes than a frame holds.
+std::vector<std::int64_t> digest_of(const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> digest;
+  for (std::uint64_t hash : {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u}) {
+    for (const auto size : sizes) hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x100000001b3u ^ hash >> 29;
+    digest.push_back(static_cast<std::int64_t>(hash));
+  }
+  return digest;
+}
+
+std::string shown(const rows_table& given) {
+  std::string text;
+  for (const auto& rows : given) text += (text.empty() ? "" : ", ") + (rows.empty() ? "learned" : list(rows));
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+refusal of_tensor(std::size_t index, const refusal& why) {
+  return why ? refusal("tensor " + std::to_string(index) + ": " + *why) : why;
+}
+
+coalesced::coalesced(const arguments& with, at::TensorList tensors, at::IntArrayRef dims)
+    : run_(with), tensors_(tensors), dims_(dims) {
+  if (tensors.empty()) run_.refuse_if("no tensors were given");
+  if (tensors.size() > max_tensors) {
+    run_.refuse_if("one call takes at most " + std::to_string(max_tensors) + " tensors, got " +
+                   std::to_string(tensors.size()));
+  }
+  refuse_unless_each("dim", dims.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    refuse_if(i, check_tensor(tensors[i], dims[i]));
+    refuse_if(i, check_carried(tensors[i]));
+  }
+}
+
+void coalesced::refuse_unless_each(const char* what, std::size_t got) {
+  run_.refuse_if(check_count(what, got, count()));
+}
+
+std::vector<gradient> coalesced::modes(const mode_list& texts, bool may_be_own) {
+  refuse_unless_each("modes", texts.size());
+  std::vector<gradient> modes;
+  for (std::size_t i = 0; i < count(); ++i) {
+    try {
+      modes.push_back(gradient_from(texts.get(i)));
+    } catch (const value_error& error) {
+      refuse_if(i, error.what());
+    }
+    if (!may_be_own && modes.back() == gradient::own) refuse_if(i, "expected \"sum\" or \"mean\", got \"own\"");
+  }
+  return modes;
+}
+
+rows_table coalesced::given(const at::Tensor& sizes, bool may_be_learned) {
+  const auto tensors = static_cast<std::int64_t>(count());
+  if (!sizes.defined() || sizes.dim() != 2 || sizes.size(0) != tensors) {
+    run_.refuse_if("sizes must be one row of integers for each of " + std::to_string(tensors) + " tensors");
+  }
+  rows_table table;
+  for (std::size_t i = 0; i < count(); ++i) {
+    const auto row = sizes.select(0, static_cast<std::int64_t>(i));
+    auto rows = row.numel() > 0 ? sizes_of(row) : std::vector<std::int64_t>();
+    const bool learned = may_be_learned && !rows.empty() && rows.front() == not_given;
+    if (!learned) refuse_if(i, check_sizes(row, run_.world()));
+    table.push_back(learned ? std::vector<std::int64_t>() : std::move(rows));
+  }
+  return table;
+}
+
+void coalesced::describe(const std::vector<gradient>& modes, const rows_table& given, bool records) {
+  std::vector<std::int64_t> all;
+  for (std::size_t i = 0; i < count(); ++i) {
+    auto tensor = record_of(tensors_[i], dims_[i]);
+    tensor.mode = modes[i];
+    tensor.records_gradient = records ? recording_of(tensors_[i]) : recording::off;
+    tensor.sized = !given.empty() && !given[i].empty();
+    if (tensor.sized) all.insert(all.end(), given[i].begin(), given[i].end());
+    run_.describe(tensor);
+  }
+  if (all.empty()) return;
+  const bool fits = given_numbers(run_.head(), run_.world()) == all.size();
+  run_.give(fits ? std::move(all) : digest_of(all), shown(given));
+}
+
+bool coalesced::is_inlined(std::int64_t bytes) const {
+  return run_.is_inlined(bytes) && count() * static_cast<std::size_t>(run_.world()) <= max_given_numbers;
+}
+
+bool coalesced::is_inlined(const layout& packed) const {
+  return std::ranges::all_of(packed.sizes, [&](std::int64_t bytes) { return is_inlined(bytes); });
+}
+
+bundle coalesced::bundle_of(const rows_table& rows, const std::vector<gradient>& modes) {
+  std::vector<part> parts;
+  for (std::size_t i = 0; i < count(); ++i) {
+    const auto& tensor = run_.head().tensors[i];
+    try {
+      parts.push_back({.at = make_layout(tensor.dims(), tensor.dim, rows[i], itemsize(tensor.type)),
+                       .type = tensor.type,
+                       .op = reduction_of(modes[i])});
+    } catch (const value_error& error) {
+      refuse_if(i, error.what());
+    }
+  }
+  try {
+    return bundle(run_.rank(), std::move(parts));
+  } catch (const value_error& error) {
+    run_.refuse_if(error.what());
+    throw;
+  }
+}
+
+std::vector<at::Tensor> contiguous_all(at::TensorList x) {
+  std::vector<at::Tensor> all;
+  for (const auto& one : x) all.push_back(contiguous(one));
+  return all;
+}
+
+rows_table rows_table_of(const std::vector<frame>& frames) {
+  rows_table table(frames.front().head.tensors.size());
+  for (const auto& said : frames) {
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      const auto& tensor = said.head.tensors[i];
+      table[i].push_back(tensor.shape[tensor.dim]);
+    }
+  }
+  return table;
+}
+
+at::Tensor sizes_tensor(const rows_table& rows) {
+  auto sizes =
+      at::empty({static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows.front().size())}, at::kLong);
+  auto* to = sizes.mutable_data_ptr<std::int64_t>();
+  for (const auto& one : rows) to = std::copy(one.begin(), one.end(), to);
+  return sizes;
+}
+
+at::Tensor autograd::rows_of_some(const at::Tensor& sizes, const std::vector<std::size_t>& which) {
+  if (static_cast<std::int64_t>(which.size()) == sizes.size(0)) return sizes;
+  std::vector<at::Tensor> rows;
+  for (const auto tensor : which) rows.push_back(sizes.select(0, static_cast<std::int64_t>(tensor)));
+  return at::stack(rows);
+}
+
+bool each_tensor::are_all_given() const {
+  return std::ranges::all_of(rows, [](const auto& one) { return one.has_value(); });
+}
+
+std::string title_of(operation op, std::size_t tensor) {
+  return std::string(name(op)) + ": tensor " + std::to_string(tensor);
+}
+
+each_tensor each_checked(operation op, at::TensorList tensors, const per_tensor<std::int64_t>& dim,
+                         const per_tensor<std::optional<at::Tensor>>& sizes, const group& where, std::size_t others) {
+  each_tensor each{.world = where.world()};
+  const auto count = tensors.size();
+  const bool sized = sizes.count_for(count) == count && count > 0 && sizes[0].has_value();
+  const auto refuse_if = [&](const refusal& why) {
+    if (!why) return;
+    if (each.world == 1) throw value_error(std::string(name(op)) + ": " + *why);
+    refuse_for_all(op, *why, where.name(), sized);
+  };
+  if (tensors.empty()) refuse_if("no tensors were given");
+  refuse_if(check_count("dim", dim.count_for(count), count));
+  refuse_if(check_count("sizes", sizes.count_for(count), count));
+  refuse_if(check_count("modes", others, count));
+  std::vector<at::Tensor> table;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (each.world > 1) refuse_if(of_tensor(i, check_dispatched(tensors[i])));
+    each.dims.push_back(dim[i]);
+    each.rows.push_back(sizes[i] ? std::optional(rows_as_given(*sizes[i])) : std::nullopt);
+    if (sizes[i]) refuse_if(of_tensor(i, check_sizes(*each.rows[i], static_cast<int>(each.world))));
+    table.push_back(sizes[i] ? *each.rows[i] : at::full({each.world}, not_given, at::kLong));
+  }
+  const bool any = std::ranges::any_of(each.rows, [](const auto& one) { return one.has_value(); });
+  if (any) each.sizes = at::stack(table);
+  return each;
+}
+
+}  // namespace sheaf

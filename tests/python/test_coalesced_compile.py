@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Coalesced calls under opcheck and torch.compile: no graph break, neither dropped nor reordered, seldom compiled anew."""
+
+import pytest
+import torch
+
+import sheaf
+from compiled import RUNS_INDUCTOR, WHY_NOT, compiling, number, one_process
+from pool import run
+from test_compile import KNOWN, KNOWN_NAMES, loss, with_fewer_rows, with_two_rows_or_more
+from truth import own_rows, patterns, rank_sum, values
+
+BACKENDS = ["aot_eager", pytest.param("inductor", marks=pytest.mark.skipif(not RUNS_INDUCTOR, reason=WHY_NOT))]
+MODES = ["sum", "mean", "own"]
+
+
+def opcheck(rank, world):
+    rows = [patterns(world)[0], patterns(world)[2]]
+    table = torch.tensor(rows)
+    totals, own = [sum(row) for row in rows], [row[rank] for row in rows]
+    name, ops = torch.distributed.group.WORLD.group_name, torch.ops.sheaf
+    for recorded in (False, True):
+        x = [values(rank, (own[0], 3), torch.float64), values(rank, (2, own[1]), torch.float32)]
+        y = [values(rank, (totals[0], 3), torch.float64), values(rank, (2, totals[1]), torch.float32)]
+        for one in (*x, *y):
+            one.requires_grad_(recorded)
+        still = [one.detach() for one in x]
+        torch.library.opcheck(ops.gather_sizes_coalesced.default, (still, [0, 1], world, name))
+        for modes in (["sum", "mean"], ["own", "sum"]):
+            torch.library.opcheck(ops.all_gather_coalesced.default, (x, None, [0, 1], world, modes, name))
+            sized = (x, table, totals, [0, 1], world, ["sum", "mean"], name, modes)
+            torch.library.opcheck(ops.all_gather_coalesced_sized.default, sized)
+        scattered = (y, table, own, [0, 1], world, ["sum", "mean"], name)
+        torch.library.opcheck(ops.reduce_scatter_coalesced_sized.default, scattered)
+
+
+@pytest.mark.parametrize("world", [2])
+def test_opcheck(world):
+    run(world, opcheck, timeout=180)
+
+
+def gathers(x, z, ids, known, modes):
+    """Two floats beside ids, after a call that nobody uses."""
+    sheaf.all_gather_coalesced([x, ids], sizes=known)
+    return sheaf.all_gather_coalesced([x * 2, ids, z.t() * 3], [0, 0, 1], sizes=known, grad=modes)
+
+
+def check(call, rank, sizes, known, mode):
+    first = [values(r, (rows, 3), torch.float64) for r, rows in enumerate(sizes)]
+    second = [values(90 + r, (rows, 2), torch.float64) for r, rows in enumerate(sizes)]
+    x, z = first[rank].clone().requires_grad_(), second[rank].clone().requires_grad_()
+    ids = torch.arange(sizes[rank]) + 100 * rank
+    before = number()
+    results = call(x, z, ids, known and known(sizes), [mode, "sum", "mean"])
+    (loss(rank, results[0].tensor) + loss(rank + 1, results[2].tensor.t())).backward()
+    learning = 1 if known is None else 0
+    assert number() - before - 1 == 2 * (1 + learning) + 1, "two gathers and one backward"
+    for inputs, factor, got, leaf, how, extra in (
+        (first, 2, results[0].tensor, x, mode, 0),
+        (second, 3, results[2].tensor.t(), z, "mean", 1),
+    ):
+        y, grads = one_process([factor * part for part in inputs], sizes, how, lambda r, y, e=extra: loss(r + e, y))
+        torch.testing.assert_close(got.detach(), y, rtol=1e-15, atol=0)
+        torch.testing.assert_close(leaf.grad, factor * grads[rank], rtol=1e-12, atol=0)
+    assert results[1].tensor.tolist() == [i + 100 * r for r, rows in enumerate(sizes) for i in range(rows)]
+    assert all(got.tolist() == sizes for _, got in results)
+
+
+def compiled_gather(rank, world, known, backend):
+    with compiling() as compiled_so_far:
+        compiled = torch.compile(gathers, fullgraph=True, backend=backend)
+        for sizes in with_two_rows_or_more(world)[:4]:
+            check(compiled, rank, sizes, known, "sum")
+        assert known is list or compiled_so_far() <= 2
+        for sizes in with_fewer_rows(world)[:3]:
+            check(compiled, rank, sizes, known, "sum")
+        assert known is list or compiled_so_far() <= 4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
+def test_all_gather_coalesced_compiles(known, backend):
+    run(2, compiled_gather, known, backend, timeout=240)
+
+
+def compiled_modes(rank, world):
+    for mode in ("mean", "own"):
+        with compiling():
+            compiled = torch.compile(gathers, fullgraph=True, backend="aot_eager")
+            if mode == "mean":
+                check(compiled, rank, [2, 3, 5][:world], None, mode)
+            else:
+                check(compiled, rank, [2, 3, 5][:world], torch.tensor, mode)
+
+
+def test_modes_compile():
+    run(3, compiled_modes, timeout=180)
+
+
+def scatters(y, z, sizes, ops):
+    return sheaf.reduce_scatter_coalesced([y * 3, z.t()], sizes, [0, 1], op=ops)
+
+
+def compiled_scatter(rank, world, known, backend):
+    with compiling():
+        compiled = torch.compile(scatters, fullgraph=True, backend=backend)
+        for sizes in with_two_rows_or_more(world)[:2] + with_fewer_rows(world)[:1]:
+            inputs = [[values(20 * i + r, (sum(sizes), 2), torch.float64) for r in range(world)] for i in (1, 2)]
+            upstream = [[values(70 * i + r, (rows, 2), torch.float64) for r, rows in enumerate(sizes)] for i in (1, 2)]
+            y, z = (parts[rank].clone().requires_grad_() for parts in inputs)
+            mine = compiled(y, z, known(sizes), ["sum", "mean"])
+            torch.autograd.backward(mine, [upstream[0][rank], upstream[1][rank].t()])
+            expected = [own_rows(rank_sum(inputs[i], mean=i == 1), sizes, rank, 0) for i in (0, 1)]
+            torch.testing.assert_close(mine[0].detach(), 3 * expected[0], rtol=1e-14, atol=0)
+            torch.testing.assert_close(mine[1].detach().t(), expected[1], rtol=1e-14, atol=0)
+            torch.testing.assert_close(y.grad, 3 * torch.cat(upstream[0]), rtol=1e-14, atol=0)
+            torch.testing.assert_close(z.grad, torch.cat(upstream[1]) / world, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("known", KNOWN[1:], ids=KNOWN_NAMES[1:])
+def test_reduce_scatter_coalesced_compiles(known, backend):
+    run(2, compiled_scatter, known, backend, timeout=240)
