@@ -24,6 +24,7 @@ endfunction()
 
 # To be called where the languages of the project may still grow. Adds to the target sheaf.
 macro(sheaf_add_cuda)
+  set(SHEAF_HAS_CUDA false) # as the library's record says it
   set(_sheaf_missing "SHEAF_CUDA is OFF")
   if(SHEAF_CUDA)
     _sheaf_cuda_lacks(_sheaf_missing)
@@ -40,6 +41,7 @@ macro(sheaf_add_cuda)
     find_package(CUDAToolkit REQUIRED)
     message(STATUS "Sheaf carries CUDA tensors (CUDA ${CUDAToolkit_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES})")
     _sheaf_build_cuda()
+    set(SHEAF_HAS_CUDA true)
   endif()
 endmacro()
 
