@@ -4,6 +4,9 @@
 PYTHON ?= python3
 JOBS ?= 2
 FUZZ_SECONDS ?= 20
+# Where a GPU is, its torch is not the one of .venv: the interpreter that has it, and the folder of its build.
+GPU_PYTHON ?= python3
+GPU_BUILD := build-gpu
 TORCH := torch==2.13.0
 
 VENV := .venv
@@ -16,7 +19,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 
-.PHONY: build demo test bench bench-mpi lint format cpp-test sanitize model fuzz-test python-test consumer-test wheel-test clean \
+.PHONY: build build-gpu demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test consumer-test wheel-test clean \
   help
 .DEFAULT_GOAL := build
 
@@ -99,6 +102,48 @@ sanitize: | .stamps/system-build .stamps/system-test ## the torch-free C++ tests
 model: | .stamps/system-test ## the shared-memory protocol in every order of events, by SPIN
 	$(say) "model of the shared-memory protocol"
 	@tests/model/run.sh
+
+# Says what is missing, and is empty where nothing is.
+NO_GPU = $(shell $(GPU_PYTHON) -c 'import torch; print("" if torch.cuda.is_available() else "torch sees no GPU")' 2> /dev/null \
+  || echo "$(GPU_PYTHON) has no torch")
+
+build-gpu:
+	$(say) "build for CUDA"
+	@cmake -S . -B $(GPU_BUILD) -DSHEAF_CUDA=ON -DSHEAF_TESTS=ON -DSHEAF_WERROR=ON -DCMAKE_CUDA_ARCHITECTURES=native \
+	  -DPython_EXECUTABLE=$$(command -v $(GPU_PYTHON)) > /dev/null
+	@cmake --build $(GPU_BUILD) --target sheaf cuda_tests place_benchmark
+
+test-gpu: ## CUDA tests: kernels, also under compute-sanitizer, and several ranks on one GPU; GPU_PYTHON has torch and pytest
+ifneq ($(NO_GPU),)
+	$(say) "GPU tests skipped: $(NO_GPU)"
+else
+	@$(MAKE) build-gpu
+	$(say) "kernels"
+	@$(GPU_BUILD)/tests/cuda_tests --gtest_brief=1
+	$(say) "kernels under compute-sanitizer"
+	@if command -v compute-sanitizer > /dev/null; then for tool in memcheck racecheck; do \
+	  compute-sanitizer --tool $$tool --error-exitcode 1 $(GPU_BUILD)/tests/cuda_tests --gtest_brief=1 || exit 1; done; \
+	  else echo "skipped: no compute-sanitizer"; fi
+	$(say) "ranks on one GPU"
+	@SHEAF_LIBRARY=$(CURDIR)/$(GPU_BUILD)/libsheaf.so PYTHONPATH=$(CURDIR)/python timeout 1800 \
+	  $(GPU_PYTHON) -m pytest tests/python/test_gpu.py
+endif
+
+bench-gpu: ## CUDA: placement beside one copy, and whole gathers beside the padded way, in docs/benchmarks.md
+ifneq ($(NO_GPU),)
+	$(say) "GPU benchmarks skipped: $(NO_GPU)"
+else
+	@$(MAKE) build-gpu
+	$(say) "GPU benchmarks"
+	@SHEAF_LIBRARY=$(CURDIR)/$(GPU_BUILD)/libsheaf.so PYTHONPATH=$(CURDIR)/python \
+	  $(GPU_PYTHON) -m benchmarks.gpu --kernels $(GPU_BUILD)/benchmarks/place_benchmark
+endif
+
+kernels: ## compiles the CUDA kernels and their tests, where nvcc is there; runs nothing
+	$(say) "CUDA kernels"
+	@if command -v nvcc > /dev/null; then mkdir -p build-kernels; for file in $$(find src tests benchmarks -name '*.cu'); do \
+	  echo $$file; nvcc -std=c++20 -arch=sm_90 --expt-relaxed-constexpr -Iinclude -Isrc -c $$file -o build-kernels/out.o || exit 1; \
+	  done; else echo "skipped: no nvcc"; fi
 
 fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header decoder, FUZZ_SECONDS long
 	$(say) "fuzz the header decoder, $(FUZZ_SECONDS) s"

@@ -16,8 +16,11 @@ def main() -> None:
     print("engines:")
     print(f"  c10d     CPU tensors over a process group's backend; torch has {', '.join(backends) or 'none'}")
     print("  threads  CPU tensors between threads of one process, for C++ programs")
+    if sheaf.LIBRARY.cuda:
+        print("  collectives  CUDA tensors over a process group's backend for them, such as nccl")
     print("missing:")
-    print("  CUDA tensors are refused: no engine of this version carries them")
+    if not sheaf.LIBRARY.cuda:
+        print("  CUDA tensors are refused: this build carries CPU tensors; build Sheaf with a torch that has CUDA")
     if "gloo" not in backends:
         print("  this torch has no gloo: make groups with another backend that sends and receives CPU tensors")
 

@@ -20,6 +20,8 @@ class Library(NamedTuple):
     """Sheaf's own version."""
     torch: str
     """The torch that it was built for."""
+    cuda: bool
+    """Whether it carries CUDA tensors."""
 
 
 def find() -> Library:
@@ -33,7 +35,7 @@ def find() -> Library:
         record = path.with_name("libsheaf.json")
         if path.is_file() and record.is_file():
             built = json.loads(record.read_text())
-            return Library(path, built["version"], built["torch"])
+            return Library(path, built["version"], built["torch"], built.get("cuda", False))
     looked = ", ".join(map(str, places))
     raise ImportError(
         f"Sheaf's C++ library was not found with its libsheaf.json (looked at {looked}). In a source tree run `make "

@@ -6,9 +6,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch.utils._pytree import _register_namedtuple
 
-from sheaf._arguments import Sizes, Timeout, alone, check_types, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds
 from sheaf._call import call
-from sheaf._group import Group, ranks
+from sheaf._group import Group, process_group, ranks
+from sheaf._valid import gather_valid
 
 Gradient = Literal["sum", "mean", "own"]
 
@@ -32,6 +33,7 @@ def all_gather(
     grad: Gradient = "sum",
     group: Group = None,
     timeout: Timeout = None,
+    valid: torch.Tensor | None = None,
 ) -> Gathered:
     """Gathers the ranks' tensors, which may differ in size along `dim`, into one, in rank order.
 
@@ -52,6 +54,10 @@ def all_gather(
             communication.
         group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
         timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
+        valid: for static shapes: one integer on the device of `x`, how many of its rows are valid. All ranks' buffers
+            have the same rows; the result has all of them, valid rows first and in rank order, the rest zero, and the
+            sizes are on the device. A count beyond the buffer is clamped, and the next call that is not captured in a
+            graph raises.
 
     Returns:
         `Gathered(tensor, sizes)`. Alone (no group, or a group of one) the tensor may be `x` itself.
@@ -64,6 +70,11 @@ def all_gather(
     """
     where = ranks(group)
     check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout)
+    if valid is not None:
+        if sizes is not None:
+            refuse("all_gather", "sizes and valid cannot both be given", where, sized=True)
+        of = process_group(group) if where.name else None
+        return Gathered(*gather_valid(x, valid, dim, grad, where, of, seconds(timeout)))
     given = None if sizes is None else rows("all_gather", sizes, where)
     if where.world == 1:
         own = torch.ops.sheaf.alone(x, given, dim, "all_gather", grad)

@@ -5,7 +5,6 @@
 
 #include <sheaf/error.hpp>
 
-#include "c10d/store_bulletin.hpp"
 #include "c10d/transfer.hpp"
 
 namespace sheaf::c10d_engine {
@@ -20,26 +19,17 @@ at::Tensor as_tensor(const memory& bytes) {
 
 }  // namespace
 
-channel::channel(const group_pointer& group)
-    : group_(group),
-      rank_(group->getRank()),
-      world_(group->getSize()),
-      backend_name_(backend()->getBackendName()),
-      is_gloo_(backend_name_ == "gloo"),
-      timeout_(options_of(*group) ? options_of(*group)->timeout : kBackendDefaultTimeout),
-      global_ranks_(options_of(*group) ? options_of(*group)->global_ranks_in_group : std::vector<std::uint64_t>()) {}
+channel::channel(const group_pointer& group) : link(group), is_gloo_(backend_name(c10::DeviceType::CPU) == "gloo") {}
 
-c10::intrusive_ptr<c10d::Backend> channel::backend() const {
-  const auto alive = group_.lock();
-  if (!alive) throw rank_error("the process group was destroyed");
-  return alive->getBackend(c10::DeviceType::CPU);
+std::string channel::describe() const {
+  return "c10d over " + backend_name(c10::DeviceType::CPU) + " (point-to-point messages of the group's backend";
 }
 
 std::unique_ptr<p2p::transfer> channel::send(int peer, std::uint32_t tag, memory bytes) {
   try {
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
-    auto work = backend()->send(tensors, peer, tag_range | static_cast<int>(tag));
-    return std::make_unique<transfer>(std::move(work), std::move(bytes), group_, is_gloo_);
+    auto work = backend(c10::DeviceType::CPU)->send(tensors, peer, tag_range | static_cast<int>(tag));
+    return std::make_unique<transfer>(std::move(work), std::move(bytes), group(), is_gloo_);
   } catch (const std::exception& error) {
     throw rank_error(first_line(error));
   }
@@ -48,8 +38,8 @@ std::unique_ptr<p2p::transfer> channel::send(int peer, std::uint32_t tag, memory
 std::unique_ptr<p2p::transfer> channel::receive(int peer, std::uint32_t tag, memory bytes) {
   try {
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
-    auto work = backend()->recv(tensors, peer, tag_range | static_cast<int>(tag));
-    return std::make_unique<transfer>(std::move(work), std::move(bytes), group_, is_gloo_);
+    auto work = backend(c10::DeviceType::CPU)->recv(tensors, peer, tag_range | static_cast<int>(tag));
+    return std::make_unique<transfer>(std::move(work), std::move(bytes), group(), is_gloo_);
   } catch (const std::exception& error) {
     throw rank_error(first_line(error));
   }
@@ -57,37 +47,6 @@ std::unique_ptr<p2p::transfer> channel::receive(int peer, std::uint32_t tag, mem
 
 void channel::keep(std::unique_ptr<p2p::transfer> abandoned) {
   adopt(std::unique_ptr<transfer>(static_cast<transfer*>(abandoned.release())));
-}
-
-c10::intrusive_ptr<c10d::Store> channel::group_store() const {
-  const auto group = group_.lock();
-  return group ? group->getStore() : c10::intrusive_ptr<c10d::Store>();
-}
-
-c10::intrusive_ptr<c10d::Store> channel::store() const {
-  if (const auto shared = find_group("0")) return shared->getStore();
-  return group_store();  // made without a default group
-}
-
-std::string channel::text_key(int rank) const {
-  return "sheaf/note/" + std::to_string(global_ranks_.empty() ? rank : global_ranks_[rank]);
-}
-
-void channel::publish(const std::string& text) noexcept {
-  try {
-    if (const auto shared = store()) shared->set(text_key(rank_), text);
-  } catch (const std::exception&) {
-    // The store may be gone with its host: the error this text is for says so.
-  }
-}
-
-std::optional<std::string> channel::published(int rank) noexcept {
-  try {
-    const auto shared = store();
-    return shared ? store_bulletin(shared).get(text_key(rank)) : std::nullopt;
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
 }
 
 }  // namespace sheaf::c10d_engine

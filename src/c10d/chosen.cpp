@@ -6,6 +6,7 @@
 #include <sheaf/error.hpp>
 
 #include "c10d/store_bulletin.hpp"
+#include "core/work.hpp"
 #include "p2p/engine.hpp"
 
 namespace sheaf::c10d_engine {
@@ -51,7 +52,7 @@ void chosen::settle(const call& now) {
   }
   why_not_ = met.why_not;
   throw_if_impossible();
-  if (settings_.engine == "auto" && rank() == 0) {
+  if (settings_.engine == "auto" && link_->carries_data() && rank() == 0) {
     TORCH_WARN_ONCE("Sheaf carries group \"", link_->name(),
                     "\" through its own backend, not through shared memory: ", why_not_);
   }
@@ -63,15 +64,41 @@ void chosen::throw_if_impossible() const {
   throw value_error("SHEAF_ENGINE=shm, but shared memory cannot be used: " + why_not_);
 }
 
-std::string chosen::describe() {
-  const auto by_messages = "c10d over " + link_->backend_name() + " (point-to-point messages of the group's backend";
+carriage chosen::carries(device_type device) const {
+  if (device == device_type::cuda) {
+    const bool can = find_work(device) && !link_->backend_name(c10::DeviceType::CUDA).empty();
+    return can ? carriage::device : carriage::none;
+  }
+  if (device != device_type::cpu || !link_->carries_data()) return carriage::none;
+  return settings_.engine == "collectives" ? carriage::device : carriage::host;
+}
+
+std::string chosen::describe_headers() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !inner_) {
-    if (settings_.engine == "c10d") return by_messages + ": SHEAF_ENGINE=c10d)";
-    return "shm, or c10d over " + link_->backend_name() + " (settled in the group's first call)";
+    if (settings_.engine == "c10d") return link_->describe() + ": SHEAF_ENGINE=c10d)";
+    return "shm, or " + link_->describe().substr(0, link_->describe().find(" (")) +
+           " (settled in the group's first call)";
   }
-  if (!shared_) return by_messages + ": " + why_not_ + ")";
+  if (!shared_) return link_->describe() + ": " + why_not_ + ")";
   return shared_->describe();
+}
+
+std::string chosen::describe_cpu() {
+  switch (carries(device_type::cpu)) {
+    case carriage::none:
+      return "";
+    case carriage::device:
+      return "collectives of " + link_->backend_name(c10::DeviceType::CPU) + " (SHEAF_ENGINE=collectives)";
+    case carriage::host:
+      break;
+  }
+  return describe_headers();
+}
+
+std::string chosen::describe_cuda() const {
+  if (carries(device_type::cuda) == carriage::none) return "";
+  return "collectives of " + link_->backend_name(c10::DeviceType::CUDA) + " (the group's backend for CUDA tensors)";
 }
 
 }  // namespace sheaf::c10d_engine

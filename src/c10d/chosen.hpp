@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The engine of a c10d group: shared memory where all ranks are on one host, the group's own messages elsewhere. Ranks
-// settle it together in the group's first call.
+// The engine of a c10d group: shared memory where all ranks are on one host, the group's own messages elsewhere, and
+// for tensors on a device, whose headers go the same way, the collectives of its backend. Ranks settle it together in
+// the group's first call.
 #pragma once
 
 #include <mutex>
 
-#include "c10d/channel.hpp"
+#include "c10d/collectives.hpp"
+#include "c10d/link.hpp"
 #include "core/engine.hpp"
 #include "core/settings.hpp"
 #include "shm/engine.hpp"
@@ -15,13 +17,16 @@ namespace sheaf::c10d_engine {
 
 class chosen final : public engine {
  public:
-  chosen(std::shared_ptr<channel> link, settings with) : link_(std::move(link)), settings_(std::move(with)) {}
+  chosen(std::shared_ptr<link> by, settings with)
+      : link_(std::move(by)), settings_(std::move(with)), collectives_(link_->group(), link_->rank()) {}
 
   int rank() const override { return link_->rank(); }
   int world() const override { return link_->world(); }
   void begin(call& now) override;
   void end(const call& now) noexcept override { inner_->end(now); }
   bool checks_sized_calls() const override { return inner_->checks_sized_calls(); }
+  bool checks_device_calls() const override { return settings_.check; }
+  carriage carries(device_type device) const override;
   std::size_t inline_bytes() const override { return inner_->inline_bytes(); }
 
   std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override {
@@ -32,9 +37,11 @@ class chosen final : public engine {
   memory take_result(const call& now, const layout& at) override { return inner_->take_result(now, at); }
   memory take_private(std::size_t bytes) override { return inner_->take_private(bytes); }
   void all_gather(const call& now, const layout& at, memory own, memory result) override {
+    if (is_device(own)) return collectives_.all_gather(now, at, own, result);
     inner_->all_gather(now, at, std::move(own), std::move(result));
   }
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override {
+    if (is_device(whole)) return collectives_.reduce_scatter(now, at, op, whole, own);
     inner_->reduce_scatter(now, at, op, std::move(whole), std::move(own));
   }
   void all_gather_coalesced(const call& now, const bundle& all) override { inner_->all_gather_coalesced(now, all); }
@@ -42,15 +49,19 @@ class chosen final : public engine {
     inner_->reduce_scatter_coalesced(now, all, std::move(own));
   }
 
-  // What carries this group's tensors, and why; never communicates.
-  std::string describe();
+  // What carries this group's tensors, and why; never communicates. Empty: nothing does.
+  std::string describe_cpu();
+  std::string describe_cuda() const;
 
  private:
+  bool is_device(const memory& bytes) const { return carries(bytes.device) == carriage::device; }
+  std::string describe_headers();
   void settle(const call& now);
   void throw_if_impossible() const;
 
-  const std::shared_ptr<channel> link_;
+  const std::shared_ptr<link> link_;
   const settings settings_;
+  const collectives collectives_;
   std::mutex mutex_;  // guards all below until the engine is settled
   std::unique_ptr<shm::meeting> meeting_;
   std::shared_ptr<engine> inner_;

@@ -32,11 +32,14 @@ std::string marked(c10d::ProcessGroup& group) {
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group) {
-  try {
-    return group.getBackend(c10::DeviceType::CPU)->getBackendOptions();
-  } catch (const std::exception&) {
-    return {};
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    try {
+      return group.getBackend(device)->getBackendOptions();
+    } catch (const std::exception&) {
+      // It has no backend for this device.
+    }
   }
+  return {};
 }
 
 group_ref::group_ref(const group_pointer& group)

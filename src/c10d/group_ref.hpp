@@ -26,7 +26,7 @@ class group_ref {
   std::string mark_;
 };
 
-// Null where the group's CPU backend has none.
+// Of the group's backend for CPU tensors or, where it has none, for CUDA tensors. Null where that has none.
 c10::intrusive_ptr<c10d::Backend::Options> options_of(c10d::ProcessGroup& group);
 
 // Null when no group has that name.

@@ -9,17 +9,18 @@
 #include "c10d/chore.hpp"
 #include "c10d/chosen.hpp"
 #include "c10d/group_ref.hpp"
+#include "c10d/store_channel.hpp"
 #include "core/settings.hpp"
+#include "core/work.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
 
-std::string backend_name(c10d::ProcessGroup& group, c10::DeviceType device) {
-  try {
-    return group.getBackend(device)->getBackendName();
-  } catch (const std::exception&) {
-    return "";
-  }
+// Null where no backend of the group is one that Sheaf can use.
+std::shared_ptr<link> make_link(const group_pointer& group) {
+  if (!backend_name(*group, c10::DeviceType::CPU).empty()) return std::make_shared<channel>(group);
+  const bool has_cuda = find_work(device_type::cuda) && !backend_name(*group, c10::DeviceType::CUDA).empty();
+  return has_cuda ? std::make_shared<store_channel>(group) : nullptr;
 }
 
 // By the object, not the name: the default group is "0" again after destroy and init.
@@ -51,10 +52,9 @@ class registry {
   };
 
   static entry make(const group_pointer& group) {
-    if (backend_name(*group, c10::DeviceType::CPU).empty()) {
-      throw value_error("the process group has no backend for CPU tensors: make it with one, such as gloo");
-    }
-    return {group_ref(group), std::make_shared<chosen>(std::make_shared<channel>(group), read_settings())};
+    auto by = make_link(group);
+    if (!by) throw value_error("the process group has no backend for CPU tensors: make it with one, such as gloo");
+    return {group_ref(group), std::make_shared<chosen>(std::move(by), read_settings())};
   }
 
   std::mutex mutex_;
@@ -73,8 +73,12 @@ bool has_group(const std::string& name) { return bool(find_group(name)); }
 
 group_info inspect(const std::string& name) {
   const auto group = resolve(name);
-  const bool carries_cpu = !backend_name(*group, c10::DeviceType::CPU).empty();
-  return {group->getRank(), group->getSize(), carries_cpu ? engines().find(name)->describe() : ""};
+  group_info info{group->getRank(), group->getSize(), "", ""};
+  if (!make_link(group)) return info;
+  const auto moves = engines().find(name);
+  info.cpu_engine = moves->describe_cpu();
+  info.cuda_engine = moves->describe_cuda();
+  return info;
 }
 
 std::shared_ptr<engine> find(const std::string& name) { return engines().find(name); }

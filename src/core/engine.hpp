@@ -22,9 +22,17 @@ struct memory {
   std::byte* data = nullptr;
   std::size_t size = 0;
   std::shared_ptr<const void> owner;
+  device_type device = device_type::cpu;  // where the bytes lie
+  int device_index = 0;
 
-  memory slice(std::size_t first, std::size_t count) const { return {data + first, count, owner}; }
+  memory slice(std::size_t first, std::size_t count) const {
+    return {data + first, count, owner, device, device_index};
+  }
 };
+
+// How an engine takes tensors: not at all, as bytes that it may look at, or by what moves a device's memory, of which
+// nothing rides along with headers.
+enum class carriage : std::uint8_t { none, host, device };
 
 memory allocate(std::size_t bytes);
 
@@ -49,6 +57,11 @@ class engine {
   virtual void end(const call&) noexcept {}
   // Whether calls with sizes given exchange headers too (SHEAF_CHECK=1, or where it costs nothing).
   virtual bool checks_sized_calls() const = 0;
+  virtual carriage carries(device_type device) const {
+    return device == device_type::cpu ? carriage::host : carriage::none;
+  }
+  // The same of calls that are carried as a device's.
+  virtual bool checks_device_calls() const { return false; }
   // Data up to here rides along with its header. The same on every rank.
   virtual std::size_t inline_bytes() const { return sheaf::inline_bytes; }
 

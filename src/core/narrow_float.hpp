@@ -16,7 +16,7 @@ enum class specials : std::uint8_t {
 };
 
 // A conditional on floating point results becomes a branch again, since they might trap; bit masks do not.
-inline std::uint32_t choose(bool condition, std::uint32_t yes, std::uint32_t no) {
+constexpr std::uint32_t choose(bool condition, std::uint32_t yes, std::uint32_t no) {
   const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (yes & mask) | (no & ~mask);
 }
@@ -26,7 +26,7 @@ struct narrow_float {
   using stored = Code;
   using wide = float;
 
-  static wide widen(stored code) {
+  static constexpr wide widen(stored code) {
     const std::uint32_t magnitude = code & magnitude_mask;
     const std::uint32_t sign = static_cast<std::uint32_t>(code & sign_mask) << (32 - bits);
     const std::uint32_t normal = (magnitude << shift) + (std::uint32_t{127 - Bias} << 23);
@@ -43,7 +43,7 @@ struct narrow_float {
     return std::bit_cast<float>(value | sign);
   }
 
-  static stored narrow(wide from) {
+  static constexpr stored narrow(wide from) {
     const auto value = std::bit_cast<std::uint32_t>(from);
     const std::uint32_t magnitude = value & 0x7FFFFFFFu;
     const std::uint32_t sign = (value >> (32 - bits)) & sign_mask;
@@ -96,8 +96,8 @@ struct bfloat16 {
   using stored = std::uint16_t;
   using wide = float;
 
-  static wide widen(stored code) { return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16); }
-  static stored narrow(wide from) {
+  static constexpr wide widen(stored code) { return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16); }
+  static constexpr stored narrow(wide from) {
     const auto value = std::bit_cast<std::uint32_t>(from);
     const std::uint32_t rounded = (value + 0x7FFFu + ((value >> 16) & 1)) >> 16;
     return static_cast<stored>(choose((value & 0x7FFFFFFFu) > 0x7F800000u, 0x7FC0u, rounded));
@@ -109,11 +109,11 @@ struct float8_e8m0fnu {
   using stored = std::uint8_t;
   using wide = float;
 
-  static wide widen(stored code) {
+  static constexpr wide widen(stored code) {
     const std::uint32_t exponent = static_cast<std::uint32_t>(code) << 23;
     return std::bit_cast<float>(choose(code == 0, 0x00400000u, choose(code == 255, 0x7FC00000u, exponent)));
   }
-  static stored narrow(wide from) {
+  static constexpr stored narrow(wide from) {
     const auto value = std::bit_cast<std::uint32_t>(from) & 0x7FFFFFFFu;
     const std::uint32_t exponent = value >> 23;
     const std::uint32_t rest = value & 0x007FFFFFu;

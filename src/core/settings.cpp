@@ -61,8 +61,8 @@ settings read_settings() {
     result.reach = reach == "1";
   }
   if (const auto engine = variable("SHEAF_ENGINE"); !engine.empty()) {
-    if (engine != "auto" && engine != "shm" && engine != "c10d") {
-      throw refused("SHEAF_ENGINE", engine, "auto, shm or c10d");
+    if (engine != "auto" && engine != "shm" && engine != "c10d" && engine != "collectives") {
+      throw refused("SHEAF_ENGINE", engine, "auto, shm, c10d or collectives");
     }
     result.engine = engine;
   }

@@ -10,7 +10,7 @@ namespace sheaf {
 struct settings {
   bool check = false;                                  // SHEAF_CHECK=1: headers also for large blocks with sizes given
   std::int64_t message_bytes = std::int64_t{1} << 31;  // SHEAF_MESSAGE_BYTES: longer messages are split
-  std::string engine = "auto";                         // SHEAF_ENGINE: auto, shm or c10d
+  std::string engine = "auto";                         // SHEAF_ENGINE: auto, shm, c10d or collectives
   std::int64_t pool_bytes = 0;                         // SHEAF_POOL_MB: what results in shared memory may take
   bool is_pool_given = false;                          // its default is the host's, and need not agree
   bool reach = true;                                   // SHEAF_REACH=0: never read another rank's memory

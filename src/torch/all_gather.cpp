@@ -50,6 +50,11 @@ at::Tensor gathered_result(collective& run, const layout& at, const at::Tensor& 
 // gather_own: own rows in place, zero elsewhere. Local.
 at::Tensor gather_own(const at::Tensor& x, const layout& at, int rank, std::int64_t dim) {
   auto result = empty_with_rows(x, dim, at.rows);
+  if (!x.is_cpu()) {
+    result.view({-1}).view(at::kByte).zero_();  // zero bytes, whatever the type
+    result.narrow(dim, at.offsets[rank], at.sizes[rank]).copy_(x);
+    return result;
+  }
   std::memset(result.mutable_data_ptr(), 0, result.nbytes());
   place(at, rank, bytes_of(contiguous(x)).data(), static_cast<std::byte*>(result.mutable_data_ptr()));
   return result;
@@ -64,7 +69,7 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
   return translated([&]() -> std::tuple<at::Tensor, at::Tensor> {
     collective run({.op = operation::all_gather, .mode = grad, .group = group, .world = world, .timeout = timeout});
     run.refuse_if(check_tensor(x, dim));
-    run.refuse_if(check_carried(x));
+    run.carry(x);
     run.describe(x, dim, recording_of(x));
     const auto own = contiguous(x);
     const bool inlined = run.is_inlined(static_cast<std::int64_t>(own.nbytes()));
@@ -89,7 +94,7 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
                     .local = does == gradient::own,
                     .origin = origin});
     run.refuse_if(check_tensor(x, dim));
-    run.refuse_if(check_carried(x));
+    run.carry(x);
     run.refuse_if(check_sizes(sizes, run.world()));
     const auto rows = sizes_of(sizes);
     run.refuse_if(check_own_size(rows, run.rank(), x.size(dim)));

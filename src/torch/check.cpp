@@ -61,12 +61,12 @@ std::optional<dtype> dtype_from(at::ScalarType type) {
   }
 }
 
+}  // namespace
+
 device_type device_from(c10::DeviceType device) {
   if (device == c10::DeviceType::CPU) return device_type::cpu;
   return device == c10::DeviceType::CUDA ? device_type::cuda : device_type::other;
 }
-
-}  // namespace
 
 refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
   if (!x.defined()) return "the tensor is undefined";
@@ -87,9 +87,9 @@ refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
   return std::nullopt;
 }
 
-refusal check_carried(const at::Tensor& x) {
+refusal check_carried(const at::Tensor& x, bool carried) {
   if (x.is_meta()) return "meta tensors hold no data: with sizes unknown there is nothing to gather";
-  if (!x.device().is_cpu()) return "no engine of this group carries tensors on device " + x.device().str();
+  if (!carried) return "no engine of this group carries tensors on device " + x.device().str();
   return std::nullopt;
 }
 

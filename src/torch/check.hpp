@@ -20,12 +20,14 @@ refusal check_own_size(const std::vector<std::int64_t>& sizes, int rank, std::in
 refusal check_total(const std::vector<std::int64_t>& sizes, std::int64_t total, const char* what);
 refusal check_reduction(const at::Tensor& y, gradient mode);
 
-// Whether some engine of a group with more than one rank carries the tensor.
-refusal check_carried(const at::Tensor& x);
+// `carried`: whether the group's engine takes tensors on its device.
+refusal check_carried(const at::Tensor& x, bool carried);
 
 // A group of one: runs every local check of `op` and returns the sizes. Throws value_error.
 at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim,
                  gradient mode);
+
+device_type device_from(c10::DeviceType device);
 
 // Of tensors that passed.
 record record_of(const at::Tensor& x, std::int64_t dim);

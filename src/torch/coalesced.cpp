@@ -53,7 +53,7 @@ coalesced::coalesced(const arguments& with, at::TensorList tensors, at::IntArray
   refuse_unless_each("dim", dims.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     refuse_if(i, check_tensor(tensors[i], dims[i]));
-    refuse_if(i, check_carried(tensors[i]));
+    refuse_if(i, check_carried(tensors[i], run_.carries_on_host(tensors[i])));
   }
 }
 

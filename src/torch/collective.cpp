@@ -101,6 +101,11 @@ void collective::refuse_if(const refusal& why) {
   throw value_error(*verdict(frames));
 }
 
+void collective::carry(const at::Tensor& x) {
+  carried_ = moves_->carries(device_from(x.device().type()));
+  refuse_if(check_carried(x, carried_ != carriage::none));
+}
+
 void collective::describe(const at::Tensor& x, std::int64_t dim, recording records) {
   now_.head.tensors.push_back(record_of(x, dim));
   now_.head.records_gradient = records;
@@ -131,6 +136,7 @@ auto collective::reporting(Body&& body) -> decltype(body()) {
 at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at,
                                 bool inlined) {
   return reporting([&] {
+    if (carried_ == carriage::device) return empty_with_rows(like, dim, rows);
     const auto bytes = at.outer * rows * at.row_bytes;
     auto own = inlined ? moves_->take_private(static_cast<std::size_t>(bytes)) : moves_->take_result(now_, at);
     return tensor_in(std::move(own), like, dim, rows);
@@ -146,8 +152,12 @@ at::Tensor tensor_in(memory bytes, const at::Tensor& like, std::int64_t dim, std
   return tensor_over(std::move(bytes), shape_with_rows(like, dim, rows), like.options());
 }
 
+bool collective::carries_on_host(const at::Tensor& x) const {
+  return moves_->carries(device_from(x.device().type())) == carriage::host;
+}
+
 bool collective::is_inlined(std::int64_t bytes) const {
-  return static_cast<std::size_t>(bytes) <= moves_->inline_bytes() &&
+  return carried_ == carriage::host && static_cast<std::size_t>(bytes) <= moves_->inline_bytes() &&
          static_cast<std::size_t>(world()) <= max_inline_ranks;
 }
 
@@ -178,7 +188,8 @@ std::vector<frame> collective::learn(std::span<const std::byte> data) {
 }
 
 std::vector<frame> collective::learn_if_checked() {
-  return moves_->checks_sized_calls() ? learn({}) : std::vector<frame>();
+  const bool checked = carried_ == carriage::host ? moves_->checks_sized_calls() : moves_->checks_device_calls();
+  return checked ? learn({}) : std::vector<frame>();
 }
 
 void collective::all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result) {
@@ -196,7 +207,7 @@ void refuse_for_all(operation op, const std::string& why, const std::string& gro
 
 refusal check_dispatched(const at::Tensor& x) {
   if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
-  return x.is_meta() ? check_carried(x) : std::nullopt;
+  return x.is_meta() ? check_carried(x, false) : std::nullopt;
 }
 
 at::Tensor alone_result(const at::Tensor& x) {
@@ -226,7 +237,8 @@ at::Tensor contiguous(const at::Tensor& x) { return x.resolve_conj().resolve_neg
 
 memory memory_of(const at::Tensor& contiguous) {
   return {static_cast<std::byte*>(const_cast<void*>(contiguous.const_data_ptr())), contiguous.nbytes(),
-          std::make_shared<at::Tensor>(contiguous)};
+          std::make_shared<at::Tensor>(contiguous), device_from(contiguous.device().type()),
+          std::max<int>(0, contiguous.device().index())};
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& contiguous) {
@@ -249,7 +261,7 @@ reduction reduction_of(gradient mode) { return mode == gradient::mean ? reductio
 
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
   auto result = at::empty(shape_with_rows(x, dim, rows), x.options().memory_format(at::MemoryFormat::Contiguous));
-  prefer_huge_pages(static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
+  if (x.is_cpu()) prefer_huge_pages(static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
   return result;
 }
 

@@ -34,6 +34,8 @@ class collective {
 
   // Check. Throws value_error, and tells the other ranks where they listen.
   void refuse_if(const refusal& why);
+  // Check that the group's engine takes tensors on x's device, and how it does.
+  void carry(const at::Tensor& x);
   // Place: throws value_error, told to the others, when the sizes are too large.
   layout place(const std::vector<std::int64_t>& sizes);
   // The result, uninitialised: of the engine's own memory where it has better than fresh. What goes wrong here is told
@@ -53,6 +55,9 @@ class collective {
   std::vector<frame> learn(std::span<const std::byte> data);
   // Headers alone, where calls with sizes given exchange them at all.
   std::vector<frame> learn_if_checked();
+
+  // Whether the engine takes this tensor's bytes from the host's memory.
+  bool carries_on_host(const at::Tensor& x) const;
 
   int rank() const { return moves_->rank(); }
   int world() const { return moves_->world(); }
@@ -83,6 +88,7 @@ class collective {
   };
 
   std::shared_ptr<engine> moves_;
+  carriage carried_ = carriage::host;
   call now_;
   turn turn_;
   std::vector<std::int64_t> given_;

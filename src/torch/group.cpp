@@ -11,6 +11,7 @@
 #include "c10d/env.hpp"
 #include "c10d/registry.hpp"
 #include "core/bundle.hpp"
+#include "core/work.hpp"
 #include "threads/team.hpp"
 #include "torch/errors.hpp"
 
@@ -45,6 +46,11 @@ class solo final : public engine {
   std::atomic<std::uint64_t> sequence_{0};
 };
 
+std::string no_cuda() {
+  return find_work(device_type::cuda) ? "none (the group has no backend for CUDA tensors)"
+                                      : "none (this build carries CPU tensors)";
+}
+
 }  // namespace
 
 std::shared_ptr<engine> find_engine(const std::string& group) {
@@ -64,7 +70,7 @@ std::tuple<std::string, std::string> describe_engine(const std::string& group) {
   if (env::is_name(group)) return {env::describe(group), "none (this version carries CPU tensors)"};
   const auto info = c10d_engine::inspect(group);
   return {info.cpu_engine.empty() ? "none (the group has no backend for CPU tensors)" : info.cpu_engine,
-          "none (this version carries CPU tensors)"};
+          info.cuda_engine.empty() ? no_cuda() : info.cuda_engine};
 }
 
 group::group(std::string name, std::shared_ptr<void> alive)

@@ -35,6 +35,7 @@ CLOSE_S = 20.0
 DUMP_S = 1.0  # for a stuck rank to write where it is
 STDERR_SHOWN = 8000
 PR_SET_PDEATHSIG = 1
+BACKEND = "SHEAF_TEST_BACKEND"  # what the ranks' group is made of, if not Gloo
 
 Body = Callable[..., Any]
 
@@ -85,6 +86,11 @@ def values(outcomes: list[Outcome]) -> list[Any]:
     return [outcome.value for outcome in outcomes]
 
 
+def _nccl(rank: int) -> dict[str, str]:
+    """NCCL takes ranks of one host for ranks with a GPU each: to share one they must look like hosts of their own."""
+    return {"NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+
+
 class Rank:
     """One worker process: a connection that carries pickles, and a file that collects its stdout and stderr."""
 
@@ -99,7 +105,7 @@ class Rank:
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **env},
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **_nccl(rank), **env},
             start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
         )
         theirs.close()
@@ -285,7 +291,8 @@ def _serve(fd: int, rank: int, world: int, port: int, parent: int, group_timeout
     conn = connection.Connection(fd)
     store = TCPStore(HOST, port, is_master=False, timeout=datetime.timedelta(seconds=START_S))
     timeout = datetime.timedelta(seconds=group_timeout)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timeout)
+    backend = os.environ.get(BACKEND, "gloo")
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
     conn.send_bytes(pickle.dumps((None, None, "")))
     while True:
         try:

@@ -145,7 +145,7 @@ def unknown(rank, world):
 
 def test_an_unknown_engine_is_refused():
     for outcome in fresh(2, unknown, env={"SHEAF_ENGINE": "carrier pigeon"}):
-        assert outcome.error is not None and "expected auto, shm or c10d" in outcome.error[1], outcome
+        assert outcome.error is not None and "expected auto, shm, c10d or collectives" in outcome.error[1], outcome
 
 
 # --- namespaces -------------------------------------------------------------------------------------------------------

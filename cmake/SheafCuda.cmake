@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+# CUDA tensors: kernels, and what calls them, are part of the library where the torch found has CUDA. SHEAF_CUDA=OFF
+# leaves them out, ON insists on them.
+set(SHEAF_CUDA AUTO CACHE STRING "Carry CUDA tensors: AUTO (where torch and the machine have CUDA), ON or OFF")
+set_property(CACHE SHEAF_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+set(SHEAF_CUDA_KERNELS src/cuda/place.cu src/cuda/sum.cu)
+set(SHEAF_CUDA_SOURCES src/cuda/work.cpp)
+
+# Sets `result` to what is missing; empty: nothing.
+function(_sheaf_cuda_lacks result)
+  set(missing "")
+  if(NOT EXISTS "${SHEAF_TORCH_ROOT}/lib/libc10_cuda.so")
+    set(missing "the torch at ${SHEAF_TORCH_ROOT} has no CUDA")
+  else()
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(NOT CMAKE_CUDA_COMPILER)
+      set(missing "no CUDA compiler was found: name one with -DCMAKE_CUDA_COMPILER=")
+    endif()
+  endif()
+  set(${result} "${missing}" PARENT_SCOPE)
+endfunction()
+
+# To be called where the languages of the project may still grow. Adds to the target sheaf.
+macro(sheaf_add_cuda)
+  set(SHEAF_HAS_CUDA false) # as the library's record says it
+  set(_sheaf_missing "SHEAF_CUDA is OFF")
+  if(SHEAF_CUDA)
+    _sheaf_cuda_lacks(_sheaf_missing)
+  endif()
+  if(_sheaf_missing AND SHEAF_CUDA AND NOT SHEAF_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "SHEAF_CUDA=${SHEAF_CUDA}, but ${_sheaf_missing}")
+  elseif(_sheaf_missing)
+    message(STATUS "Sheaf carries CPU tensors alone: ${_sheaf_missing}")
+  else()
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90) # and whatever comes later, through the code of the last
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    message(STATUS "Sheaf carries CUDA tensors (CUDA ${CUDAToolkit_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES})")
+    _sheaf_build_cuda()
+    set(SHEAF_HAS_CUDA true)
+  endif()
+endmacro()
+
+function(_sheaf_build_cuda)
+  add_library(sheaf_kernels OBJECT ${SHEAF_CUDA_KERNELS})
+  target_include_directories(sheaf_kernels PRIVATE include src)
+  target_compile_definitions(sheaf_kernels PRIVATE _GLIBCXX_USE_CXX11_ABI=${SHEAF_TORCH_CXX11_ABI})
+  # CMake before 3.26 does not know how nvcc is asked for C++20. The core's conversions of narrow types are constexpr,
+  # and serve the device as they are.
+  target_compile_options(sheaf_kernels PRIVATE -std=c++20 --expt-relaxed-constexpr
+                                               -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
+  set_target_properties(
+    sheaf_kernels
+    PROPERTIES CUDA_VISIBILITY_PRESET hidden
+               CUDA_RUNTIME_LIBRARY Shared
+               POSITION_INDEPENDENT_CODE ON)
+
+  add_library(sheaf::c10_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(sheaf::c10_cuda PROPERTIES IMPORTED_LOCATION "${SHEAF_TORCH_ROOT}/lib/libc10_cuda.so"
+                                                   IMPORTED_SONAME "libc10_cuda.so")
+  target_sources(sheaf PRIVATE ${SHEAF_CUDA_SOURCES} $<TARGET_OBJECTS:sheaf_kernels>)
+  # torch's libraries find theirs when they run; here they may not be on the linker's path.
+  target_link_libraries(sheaf PRIVATE sheaf::c10_cuda CUDA::cudart)
+  target_link_options(sheaf PRIVATE LINKER:--allow-shlib-undefined)
+  set_target_properties(sheaf PROPERTIES LINKER_LANGUAGE CXX CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Shared)
+endfunction()

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What a rank does with bytes by itself, where they lie: in the host's memory, or in a device's, in the order of its
+// current stream. Engines that move tensors by collectives need no more than this of a device.
+#pragma once
+
+#include <cstddef>
+#include <sheaf/layout.hpp>
+#include <span>
+
+#include "core/dtype.hpp"
+#include "core/header.hpp"
+#include "core/sum.hpp"
+
+namespace sheaf {
+
+class local_work {
+ public:
+  virtual ~local_work() = default;
+  // Every block into its place; blocks[r] is block r, contiguous.
+  virtual void place(const layout& at, std::span<const std::byte* const> blocks, std::byte* whole) const = 0;
+  // Every block out of its place, one after another.
+  virtual void pack(const layout& at, const std::byte* whole, std::byte* blocks) const = 0;
+  // As sum_ranks does; rank r's part is the `bytes` bytes at sources + r * bytes. `out` is none of them.
+  virtual void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::byte* out,
+                   std::size_t bytes) const = 0;
+};
+
+// Null where this build knows nothing of such a device.
+const local_work* find_work(device_type where);
+// To be called while the library is loaded; `work` stays for good.
+void offer_work(device_type where, const local_work& work);
+
+}  // namespace sheaf

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// What a rank does with bytes in a GPU's memory, on torch's current stream; offered when the library is loaded.
+#include "core/work.hpp"
+
+#include <c10/cuda/CUDAStream.h>
+
+#include <vector>
+
+#include "cuda/place.hpp"
+#include "cuda/sum.hpp"
+
+namespace sheaf::cuda {
+namespace {
+
+class device_work final : public local_work {
+ public:
+  void place(const layout& at, std::span<const std::byte* const> blocks, std::byte* whole) const override {
+    const std::vector<const void*> from(blocks.begin(), blocks.end());
+    cuda::place(at, std::span<const void* const>(from), whole, current());
+  }
+  void pack(const layout& at, const std::byte* whole, std::byte* blocks) const override {
+    cuda::pack(at, whole, static_cast<void*>(blocks), current());
+  }
+  void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::byte* out,
+           std::size_t bytes) const override {
+    cuda::sum(type, op, ranks, sources, out, bytes, current());
+  }
+
+ private:
+  static stream current() { return c10::cuda::getCurrentCUDAStream().stream(); }
+};
+
+const device_work work;
+[[maybe_unused]] const bool offered = (offer_work(device_type::cuda, work), true);
+
+}  // namespace
+}  // namespace sheaf::cuda
