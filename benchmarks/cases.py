@@ -125,7 +125,11 @@ def full_plan(parts: list[str]) -> Plan:
 def quick_plan(parts: list[str]) -> Plan:
     collectives, gathers, small = split_parts(parts)
     return Plan(
-        cases=(*grid(collectives, [4], [KIB, 4 * MIB], list(SKEWS)), *other_dims(gathers, 4, 4 * MIB), *coalesced(parts)),
+        cases=(
+            *grid(collectives, [4], [KIB, 4 * MIB], list(SKEWS)),
+            *other_dims(gathers, 4, 4 * MIB),
+            *coalesced(parts),
+        ),
         memory=grid(gathers, [4], [16 * MIB], ["even", "one-heavy"]),
         latency=small,
         seconds=0.6,

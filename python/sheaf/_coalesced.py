@@ -19,7 +19,7 @@ class Each:
     """A call's arguments, one for each tensor, checked as far as one rank can see by types."""
 
     def __init__(
-        self, op: str, tensors: object, dim: object, sizes: object, mode: object, timeout: Timeout, where: Ranks
+        self, op: str, tensors: Any, dim: object, sizes: Any, mode: object, timeout: Timeout, where: Ranks
     ) -> None:
         self.op = op
         self.where = where
@@ -31,18 +31,25 @@ class Each:
         self.tensors: list[torch.Tensor] = list(tensors)
         self.shares_sizes = sizes is not None and _is_one_row(sizes)
         given = [sizes] * len(tensors) if self.shares_sizes else self._one_each("sizes", sizes)
-        self.sized = all(one is not None for one in given)
+        self.sized = sizes is not None and all(one is not None for one in given)
         self.dims: list[int] = self._one_each("dim", dim)
         self.modes: list[str] = self._one_each("modes", mode)
-        for i, x in enumerate(self.tensors):
-            check_types(
-                op, x, self.dims[i], where, sized=self.sized, mode=self.modes[i], timeout=timeout, of=f"tensor {i}: "
-            )
+        self._check_types(timeout)
         self.given: list[Any] = given
-        self.rows: list[torch.Tensor | None] = self._rows()
+        self.rows: list[torch.Tensor | None] = given if sizes is None else self._rows()
 
     def refuse(self, why: str) -> Any:
         refuse(self.op, why, self.where, sized=self.sized)
+
+    def _check_types(self, timeout: Timeout) -> None:
+        if torch.compiler.is_compiling():
+            return
+        for i, (x, dim, mode) in enumerate(zip(self.tensors, self.dims, self.modes, strict=True)):
+            # Nearly all of them, at once.
+            plain = type(x) is torch.Tensor and type(dim) is int and type(mode) is str and timeout is None
+            if plain and not x.is_nested and not x.is_meta:
+                continue
+            check_types(self.op, x, dim, self.where, sized=self.sized, mode=mode, timeout=timeout, of=f"tensor {i}: ")
 
     def _one_each(self, what: str, value: Any) -> list[Any]:
         if isinstance(value, torch.Tensor) and value.dim() == 2:
@@ -69,7 +76,7 @@ class Each:
 
     def table(self) -> torch.Tensor | None:
         """Sizes as the ops take them, (tensors, ranks); None where none were given."""
-        if all(row is None for row in self.rows):
+        if not self.sized and all(row is None for row in self.rows):
             return None
         learned = torch.full((self.where.world,), NOT_GIVEN, dtype=torch.int64)
         return torch.stack([learned if row is None else row for row in self.rows])

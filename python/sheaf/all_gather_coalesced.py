@@ -25,8 +25,8 @@ def all_gather_coalesced(
     collective in the backward, which carries the gradients of those tensors that need one.
 
     Each tensor is gathered as `all_gather` gathers it, and what ranks must agree on there they must agree on here, for
-    each tensor; they must also agree on how many there are, from 1 to 64. The results of a large call lie in one memory:
-    it is free when the last of them is.
+    each tensor, and on how many there are, from 1 to 64. The results of a large call lie in one memory: it is free when
+    the last of them is.
 
     Args:
         tensors: the own blocks, a list or a tuple.

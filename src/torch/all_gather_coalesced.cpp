@@ -3,7 +3,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
-#include <numeric>
+#include <algorithm>
+#include <functional>
 #include <sheaf/all_gather_coalesced.hpp>
 
 #include "torch/coalesced.hpp"
@@ -15,10 +16,9 @@ namespace {
 
 using tensor_list = std::vector<at::Tensor>;
 
-std::vector<memory> memories_of(const tensor_list& contiguous) {
-  std::vector<memory> bytes;
-  for (const auto& one : contiguous) bytes.push_back(memory_of(one));
-  return bytes;
+// For copies within this call: whoever calls holds the tensor.
+memory borrowed(const at::Tensor& contiguous) {
+  return {static_cast<std::byte*>(const_cast<void*>(contiguous.const_data_ptr())), contiguous.nbytes(), nullptr};
 }
 
 std::int64_t packed_bytes(const tensor_list& owns) {
@@ -30,7 +30,9 @@ std::int64_t packed_bytes(const tensor_list& owns) {
 // The own blocks as they ride along with the header.
 std::vector<std::byte> packed(const tensor_list& owns) {
   std::vector<std::byte> bytes(packed_bytes(owns));
-  pack_blocks(memories_of(owns), bytes.data());
+  std::vector<memory> blocks;
+  for (const auto& one : owns) blocks.push_back(borrowed(one));
+  pack_blocks(blocks, bytes.data());
   return bytes;
 }
 
@@ -43,7 +45,9 @@ tensor_list allocate(coalesced& call, bundle& all, at::TensorList x, at::IntArra
     const auto bytes = static_cast<std::size_t>(at.bytes());
     const bool is_slice = whole.data && bytes > 0;
     results.push_back(tensor_in(is_slice ? whole.slice(all.whole_place(i), bytes) : memory{}, x[i], dims[i], at.rows));
-    all.put_whole(i, whole.data ? whole.slice(all.whole_place(i), bytes) : memory_of(results.back()));
+    all.put_whole(i, whole.data ? whole.slice(all.whole_place(i), bytes)
+                     : inlined  ? borrowed(results.back())
+                                : memory_of(results.back()));
   }
   return results;
 }
@@ -178,6 +182,8 @@ std::vector<bool> recorded(at::TensorList x) {
   return which;
 }
 
+bool is_none(const std::vector<bool>& which) { return std::ranges::none_of(which, std::identity{}); }
+
 }  // namespace
 
 std::tuple<tensor_list, at::Tensor> all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes,
@@ -189,11 +195,11 @@ std::tuple<tensor_list, at::Tensor> all_gather_coalesced(at::TensorList x, const
     return ops::all_gather_coalesced(x, sizes, dim, world, grad, group, timeout);
   }();
   const auto said = std::exchange(last_outcome(), {});
-  if (!c10::GradMode::is_enabled()) return {std::move(gathered), learned};
   auto travels = recorded(x);
   for (std::size_t i = 0; i < said.any_rank_records_of.size(); ++i) {
     if (said.any_rank_records_of[i]) travels[i] = true;
   }
+  if (!c10::GradMode::is_enabled() || is_none(travels)) return {std::move(gathered), learned};
   auto results =
       tied(x, std::move(gathered), {learned, {}, dim.vec(), world, grad.vec(), group, timeout, said.sequence}, travels);
   return {std::move(results), learned};
@@ -208,9 +214,10 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
     return ops::all_gather_coalesced_sized(x, sizes, total, dim, world, mode, group, grad, timeout, origin);
   }();
   const auto said = std::exchange(last_outcome(), {});
-  if (!c10::GradMode::is_enabled()) return gathered;
+  const auto travels = recorded(x);
+  if (!c10::GradMode::is_enabled() || is_none(travels)) return gathered;
   return tied(x, std::move(gathered), {sizes, {}, dim.vec(), world, grad.vec(), group, timeout, said.sequence},
-              recorded(x));
+              travels);
 }
 
 }  // namespace autograd

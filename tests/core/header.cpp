@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "core/verdict.hpp"
+
 namespace {
 
 using namespace sheaf;
@@ -72,11 +74,11 @@ TEST(header, bytes_on_the_wire_are_little_endian) {
   auto head = example();
   head.sequence = 0x0102030405060708;
   const auto wire = encode(head);
-  const bytes prefix{std::byte{'S'}, std::byte{'h'}, std::byte{'e'}, std::byte{'f'}, std::byte{1}, std::byte{0}};
+  const bytes prefix{std::byte{'S'}, std::byte{'h'}, std::byte{'e'}, std::byte{'f'}, std::byte{2}, std::byte{0}};
   EXPECT_TRUE(std::ranges::equal(prefix, std::span(wire).first(6)));
   EXPECT_EQ(wire[16], std::byte{8});
   EXPECT_EQ(wire[23], std::byte{1});
-  EXPECT_EQ(wire.size(), 32u + 68u);
+  EXPECT_EQ(wire.size(), 32u + 71u);
 }
 
 TEST(header, a_frame_cut_anywhere_is_none) {
@@ -102,7 +104,7 @@ TEST(header, values_out_of_range_are_refused) {
   EXPECT_FALSE(with(4, protocol_version + 1)) << "version";
   EXPECT_FALSE(with(5, 1)) << "version, high byte";
   EXPECT_FALSE(with(6, 2)) << "byte order";
-  EXPECT_FALSE(with(7, 4)) << "op";
+  EXPECT_FALSE(with(7, 6)) << "op";
   EXPECT_FALSE(with(8, 3)) << "gradient mode";
   EXPECT_FALSE(with(9, 3)) << "recording";
   EXPECT_FALSE(with(10, 2)) << "sized";
@@ -116,6 +118,9 @@ TEST(header, values_out_of_range_are_refused) {
   EXPECT_FALSE(with(35, 9)) << "ndim";
   EXPECT_FALSE(with(35, 1)) << "an extent beyond ndim";
   EXPECT_FALSE(with(36 + 7, 0x80)) << "negative extent";
+  EXPECT_FALSE(with(100, 3)) << "gradient mode of a tensor";
+  EXPECT_FALSE(with(101, 3)) << "recording of a tensor";
+  EXPECT_FALSE(with(102, 2)) << "sized tensor";
 }
 
 TEST(header, whoever_refuses_may_have_any_dim) {
@@ -148,6 +153,8 @@ TEST(header, frames_fit_or_are_refused) {
   head.tensors.resize(max_tensors, head.tensors[0]);
   head.refusal = std::string(max_refusal, 'x');
   EXPECT_TRUE(decode(encode(head, bytes(inline_bytes))));
+  head.refusal.clear();
+  EXPECT_TRUE(decode(encode(head, bytes(8 * max_given_numbers + inline_bytes))));
   EXPECT_THROW(encode(head, bytes(frame_capacity)), std::length_error);
   head.tensors.push_back(head.tensors[0]);
   EXPECT_THROW(encode(head), std::length_error);

@@ -59,9 +59,7 @@ def mixed(world, scale=1):
         (2, (1, 2, 3), torch.float64, "mean"),
     ]
     all_sizes = patterns(world)
-    return [
-        Ragged(all_sizes[i % len(all_sizes)], *kind, seed=1000 * i + scale) for i, kind in enumerate(kinds)
-    ]
+    return [Ragged(all_sizes[i % len(all_sizes)], *kind, seed=1000 * i + scale) for i, kind in enumerate(kinds)]
 
 
 def gather(rank, tensors, sizes, **options):
@@ -193,7 +191,9 @@ def second_derivative(rank, world):
     loss = sum((tensors[i].upstream[rank] * results[i].tensor ** 3).sum() for i in floats)
     own = [inputs[i] for i in floats]
     firsts = torch.autograd.grad(loss, own, create_graph=True)
-    tried = [[values(900 + i + r, block.shape, torch.float64) for r, block in enumerate(tensors[i].blocks)] for i in floats]
+    tried = [
+        [values(900 + i + r, block.shape, torch.float64) for r, block in enumerate(tensors[i].blocks)] for i in floats
+    ]
     seconds = torch.autograd.grad(sum((v[rank] * g).sum() for v, g in zip(tried, firsts, strict=True)), own)
     for i, got, v in zip(floats, seconds, tried, strict=True):
         one = tensors[i]
@@ -228,7 +228,13 @@ class Scatters(TorchDispatchMode):
 
 def one_backward(rank, world):
     """The backward is one call, with the tensors that need a gradient on some rank, and no others."""
-    blocks = [torch.ones(rank + 1, 2), torch.ones(rank + 1, dtype=torch.int64), torch.ones(2, 3), torch.ones(4), torch.ones(5)]
+    blocks = [
+        torch.ones(rank + 1, 2),
+        torch.ones(rank + 1, dtype=torch.int64),
+        torch.ones(2, 3),
+        torch.ones(4),
+        torch.ones(5),
+    ]
     blocks[0].requires_grad_(rank == 0)
     blocks[2].requires_grad_(rank == world - 1)
     blocks[4].requires_grad_()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Coalesced calls under opcheck and torch.compile: no graph break, neither dropped nor reordered, seldom compiled anew."""
+"""Coalesced calls under opcheck and torch.compile: no graph break, none dropped or reordered, seldom compiled anew."""
 
 import pytest
 import torch
@@ -11,7 +11,6 @@ from test_compile import KNOWN, KNOWN_NAMES, loss, with_fewer_rows, with_two_row
 from truth import own_rows, patterns, rank_sum, values
 
 BACKENDS = ["aot_eager", pytest.param("inductor", marks=pytest.mark.skipif(not RUNS_INDUCTOR, reason=WHY_NOT))]
-MODES = ["sum", "mean", "own"]
 
 
 def opcheck(rank, world):
