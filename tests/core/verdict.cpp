@@ -95,10 +95,11 @@ TEST(verdict, ranks_left_out_of_a_backward) {
   for (const int rank : {0, 2, 3}) all[rank]->head.origin = 12;
   all[1]->head.op = operation::all_gather;
   tensor(all, 1).type = dtype::int8;
-  EXPECT_EQ(text(all),
-            "reduce_scatter #17: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2, 3; all_gather "
-            "on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, if only by "
-            "y[:0].sum()");
+  EXPECT_EQ(
+      text(all),
+      "reduce_scatter #17: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2, 3; all_gather "
+      "on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, if only by "
+      "y[:0].sum()");
   all[1]->head = all[0]->head;
   all[1]->head.origin = 11;
   EXPECT_EQ(text(all),
