@@ -95,14 +95,12 @@ finding compare_ops(heads all) {
   if (auto found = disagreement(all, "op", [](auto& head) { return head.op; }, shown_op)) {
     return *found + left_out(all);
   }
-  if (auto found = disagreement(
-          all, "the call it differentiates", [](auto& head) { return head.origin; },
-          [](const header& head) {
-            return head.origin == 0 ? std::string("none") : "#" + std::to_string(head.origin);
-          })) {
-    return *found + left_out(all);
-  }
-  return {};
+  const auto origin = [](const header& head) { return head.origin; };
+  const auto shown = [](const header& head) {
+    return head.origin == 0 ? std::string("none") : "#" + std::to_string(head.origin);
+  };
+  auto found = disagreement(all, "the call it differentiates", origin, shown);
+  return found ? *found + left_out(all) : found;
 }
 
 std::string of_tensor(const header& head, std::size_t index) {

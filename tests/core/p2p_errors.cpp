@@ -85,10 +85,11 @@ TEST(exchange, a_header_among_data_is_a_disagreement) {
     me.reduce_scatter(now, at, reduction::sum, allocate(6), allocate(2));
   });
   for (const auto& error : errors) {
-    EXPECT_EQ(error,
-              "reduce_scatter #1: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2; "
-              "gather_sizes on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, "
-              "if only by y[:0].sum()");
+    EXPECT_EQ(
+        error,
+        "reduce_scatter #1: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2; "
+        "gather_sizes on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, "
+        "if only by y[:0].sum()");
   }
 }
 

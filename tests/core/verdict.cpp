@@ -223,7 +223,7 @@ TEST(verdict, what_coalesced_calls_say_of_each_tensor) {
   all[0]->head.tensors[0].records_gradient = recording::on;
   EXPECT_EQ(text(all),
             "all_gather_coalesced #17: ranks 1, 2, 3 are under no_grad while rank 0 records gradients of tensor 0; "
-            "use grad=\"own\" or record everywhere");
+            "use grad=\"own\" or record everywhere (of a tensor from inference mode, pass x.clone())");
   for (auto& said : all) said->head.tensors[0].mode = gradient::own;
   EXPECT_EQ(text(all), "go on") << "own needs nobody";
 }

@@ -122,3 +122,25 @@ def test_graphs_cached_for_another_number_of_ranks(tmp_path):
         outcomes = fresh(world, cached, env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}, timeout=120)
         assert [outcome.error for outcome in outcomes] == [None] * world, outcomes
         assert [outcome.value for outcome in outcomes] == [expected[world]] * world
+
+
+def without_use(x, used):
+    y, _ = sheaf.all_gather(x * 2)
+    return (y * 3).sum() if used else (x * 5).sum() + y[:0].sum()
+
+
+def keeps_in_step(rank, world, backend):
+    """Rank 1 has no use for the result, and takes part in its backward by using no row of it."""
+    with compiling():
+        compiled = torch.compile(without_use, fullgraph=True, backend=backend)
+        x = torch.ones(rank + 2, 3, requires_grad=True)
+        compiled(x, rank != 1).backward()
+        assert ran(lambda: compiled(x, rank != 1).backward()) == [("sizes", 3), ("gather", 3), ("scatter", 3)]
+    assert x.grad.eq(2 * (2 * 3 * (world - 1) + (5 if rank == 1 else 0))).all()  # two steps
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rank_without_use_for_the_result(backend):
+    if backend == "inductor" and not RUNS_INDUCTOR:
+        pytest.skip(WHY_NOT)
+    run(2, keeps_in_step, backend, timeout=120)
