@@ -8,5 +8,6 @@
 #include <sheaf/error.hpp>
 #include <sheaf/gradient.hpp>
 #include <sheaf/group.hpp>
+#include <sheaf/handle.hpp>
 #include <sheaf/layout.hpp>
 #include <sheaf/reduce_scatter.hpp>

@@ -28,6 +28,8 @@ class channel final : public p2p::channel {
   // The group's own; null where it has none.
   c10::intrusive_ptr<c10d::Store> group_store() const;
   std::string backend_name() const { return backend_name_; }
+  // Whether that very group was destroyed. To be asked in a chore, or by a thread of the user's.
+  bool is_gone() const { return !group_.lock(); }
 
  private:
   c10::intrusive_ptr<c10d::Backend> backend() const;

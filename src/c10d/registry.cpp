@@ -6,9 +6,9 @@
 #include <unordered_map>
 
 #include "c10d/channel.hpp"
-#include "c10d/chore.hpp"
 #include "c10d/chosen.hpp"
 #include "c10d/group_ref.hpp"
+#include "core/chore.hpp"
 #include "core/settings.hpp"
 
 namespace sheaf::c10d_engine {
