@@ -10,6 +10,8 @@
 #include <sheaf/export.hpp>
 #include <sheaf/gradient.hpp>
 #include <sheaf/group.hpp>
+#include <sheaf/handle.hpp>
+#include <utility>
 #include <vector>
 
 namespace sheaf {
@@ -30,6 +32,13 @@ struct gathered {
 // The blocks of all ranks in rank order along `dim`, contiguous, differentiable to any order. All ranks must agree on
 // dtype, device type, number of dims, `dim`, the sizes of all other dims and `grad`.
 SHEAF_API gathered all_gather(const at::Tensor& x, const all_gather_options& options = {});
+
+// The same, started: waits for no other rank, except in the group's first call. At most 64 calls of a group may be in
+// flight; results and their gradients are those of the plain call.
+SHEAF_API handle<gathered> all_gather_async(const at::Tensor& x, const all_gather_options& options = {});
+inline void unpack(std::vector<at::Tensor> from, gathered& result) {
+  result = {std::move(from[0]), std::move(from[1])};
+}
 
 struct gather_sizes_options {
   std::int64_t dim = 0;

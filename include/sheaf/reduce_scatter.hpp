@@ -9,6 +9,7 @@
 #include <optional>
 #include <sheaf/export.hpp>
 #include <sheaf/group.hpp>
+#include <sheaf/handle.hpp>
 
 namespace sheaf {
 
@@ -25,5 +26,9 @@ struct reduce_scatter_options {
 // order, float16, bfloat16 and float8 in float32. All ranks must agree on everything but the values.
 SHEAF_API at::Tensor reduce_scatter(const at::Tensor& y, const at::Tensor& sizes,
                                     const reduce_scatter_options& options = {});
+
+// The same, started: see all_gather_async.
+SHEAF_API handle<at::Tensor> reduce_scatter_async(const at::Tensor& y, const at::Tensor& sizes,
+                                                  const reduce_scatter_options& options = {});
 
 }  // namespace sheaf

@@ -9,6 +9,7 @@
 #include <sheaf/error.hpp>
 #include <sheaf/gradient.hpp>
 #include <sheaf/group.hpp>
+#include <sheaf/handle.hpp>
 #include <sheaf/layout.hpp>
 #include <sheaf/per_tensor.hpp>
 #include <sheaf/reduce_scatter.hpp>

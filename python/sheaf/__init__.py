@@ -11,6 +11,7 @@ __version__ = LIBRARY.version
 
 from sheaf import _effects, _fake, compat, nn  # noqa: E402
 from sheaf._group import Engine, Group, engine  # noqa: E402
+from sheaf._handle import Handle  # noqa: E402
 from sheaf.all_gather import Gathered, all_gather, gather_sizes, offset, split  # noqa: E402
 from sheaf.all_gather_coalesced import all_gather_coalesced  # noqa: E402
 from sheaf.reduce_scatter import reduce_scatter  # noqa: E402
@@ -23,6 +24,7 @@ __all__ = [
     "Engine",
     "Gathered",
     "Group",
+    "Handle",
     "all_gather",
     "all_gather_coalesced",
     "compat",

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """all_gather, and what goes with a gathered tensor: gather_sizes, split, offset."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import torch
 from torch.utils._pytree import _register_namedtuple
 
 from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds
 from sheaf._call import call
-from sheaf._group import Group, process_group, ranks
+from sheaf._group import Group, Ranks, process_group, ranks
+from sheaf._handle import Finished, Handle
 from sheaf._valid import gather_valid
 
 Gradient = Literal["sum", "mean", "own"]
@@ -25,6 +26,7 @@ class Gathered(NamedTuple):
 _register_namedtuple(Gathered, serialized_type_name="sheaf.Gathered")  # so that exported programs can be saved
 
 
+@overload
 def all_gather(
     x: torch.Tensor,
     dim: int = 0,
@@ -34,7 +36,47 @@ def all_gather(
     group: Group = None,
     timeout: Timeout = None,
     valid: torch.Tensor | None = None,
-) -> Gathered:
+    async_op: Literal[False] = False,
+) -> Gathered: ...
+
+
+@overload
+def all_gather(
+    x: torch.Tensor,
+    dim: int = 0,
+    *,
+    sizes: Sizes | None = None,
+    grad: Gradient = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: Literal[True],
+) -> Handle[Gathered]: ...
+
+
+@overload
+def all_gather(
+    x: torch.Tensor,
+    dim: int = 0,
+    *,
+    sizes: Sizes | None = None,
+    grad: Gradient = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: bool,
+) -> Gathered | Handle[Gathered]: ...
+
+
+def all_gather(
+    x: torch.Tensor,
+    dim: int = 0,
+    *,
+    sizes: Sizes | None = None,
+    grad: Gradient = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    valid: torch.Tensor | None = None,
+    async_op: bool = False,
+) -> Gathered | Handle[Gathered]:
     """Gathers the ranks' tensors, which may differ in size along `dim`, into one, in rank order.
 
     Shapes: rank r passes `(..., n_r, ...)`, every rank receives `(..., n_0 + n_1 + ..., ...)`, contiguous. A rank may
@@ -58,9 +100,13 @@ def all_gather(
             have the same rows; the result has all of them, valid rows first and in rank order, the rest zero, and the
             sizes are on the device. A count beyond the buffer is clamped, and the next call that is not captured in a
             graph raises.
+        async_op: start the call and return a handle at once. `x` must not be written before its `wait()`. At most 64
+            calls of a group may be in flight. Of a CUDA tensor the call is put on the current stream, which is
+            asynchronous as it is, and the handle is done.
 
     Returns:
-        `Gathered(tensor, sizes)`. Alone (no group, or a group of one) the tensor may be `x` itself.
+        `Gathered(tensor, sizes)`, or a handle whose `wait()` returns it. Alone (no group, or a group of one) the tensor
+        may be `x` itself.
 
     Example, where rank 0 holds 2 rows and rank 1 holds 3:
         >>> x = torch.full((2 + rank, 4), float(rank))
@@ -68,14 +114,40 @@ def all_gather(
         >>> y.shape, sizes.tolist()
         (torch.Size([5, 4]), [2, 3])
     """
+    if async_op and torch.compiler.is_compiling():
+        return Finished(all_gather(x, dim, sizes=sizes, grad=grad, group=group, timeout=timeout, valid=valid))
     where = ranks(group)
     check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout)
     if valid is not None:
         if sizes is not None:
             refuse("all_gather", "sizes and valid cannot both be given", where, sized=True)
+        if async_op:
+            refuse("all_gather", "valid and async_op cannot both be given", where, sized=False)
         of = process_group(group) if where.name else None
         return Gathered(*gather_valid(x, valid, dim, grad, where, of, seconds(timeout)))
     given = None if sizes is None else rows("all_gather", sizes, where)
+    if where.world > 1 and async_op and x.device.type == "cpu":
+        start = torch.ops.sheaf.start_all_gather
+        under_way = call(start, x, given, dim, where.world, grad, where.name, timeout=seconds(timeout))
+        return Handle(under_way, _gathered)
+    result = _all_gather(x, dim, sizes, given, grad, where, timeout)
+    return Finished(result) if async_op else result
+
+
+def _gathered(tensors: list[torch.Tensor]) -> Gathered:
+    return Gathered(*tensors)
+
+
+def _all_gather(
+    x: torch.Tensor,
+    dim: int,
+    sizes: Sizes | None,
+    given: torch.Tensor | None,
+    grad: Gradient,
+    where: Ranks,
+    timeout: Timeout,
+) -> Gathered:
+    """Waits for the result. `given` is `sizes` as the ops take them."""
     if where.world == 1:
         own = torch.ops.sheaf.alone(x, given, dim, "all_gather", grad)
         return Gathered(alone(x), own)

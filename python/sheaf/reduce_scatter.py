@@ -1,13 +1,55 @@
 # SPDX-License-Identifier: MIT
 """reduce_scatter, the adjoint of all_gather."""
 
-from typing import Literal
+from typing import Literal, TypeAlias, overload
 
 import torch
 
 from sheaf._arguments import Sizes, Timeout, alone, check_types, rows, seconds
 from sheaf._call import call
 from sheaf._group import Group, ranks
+from sheaf._handle import Finished, Handle
+
+Reduction: TypeAlias = Literal["sum", "mean"]
+
+
+@overload
+def reduce_scatter(
+    y: torch.Tensor,
+    sizes: Sizes,
+    dim: int = 0,
+    *,
+    op: Reduction = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: Literal[False] = False,
+) -> torch.Tensor: ...
+
+
+@overload
+def reduce_scatter(
+    y: torch.Tensor,
+    sizes: Sizes,
+    dim: int = 0,
+    *,
+    op: Reduction = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: Literal[True],
+) -> Handle[torch.Tensor]: ...
+
+
+@overload
+def reduce_scatter(
+    y: torch.Tensor,
+    sizes: Sizes,
+    dim: int = 0,
+    *,
+    op: Reduction = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: bool,
+) -> torch.Tensor | Handle[torch.Tensor]: ...
 
 
 def reduce_scatter(
@@ -15,10 +57,11 @@ def reduce_scatter(
     sizes: Sizes,
     dim: int = 0,
     *,
-    op: Literal["sum", "mean"] = "sum",
+    op: Reduction = "sum",
     group: Group = None,
     timeout: Timeout = None,
-) -> torch.Tensor:
+    async_op: bool = False,
+) -> torch.Tensor | Handle[torch.Tensor]:
     """Sums the ranks' tensors of one shape; each rank keeps its own rows of the sum.
 
     Shapes: every rank passes `(..., n_0 + n_1 + ..., ...)`, rank r receives `(..., n_r, ...)`, contiguous. Sums run in
@@ -36,21 +79,35 @@ def reduce_scatter(
             likewise.
         group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
         timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
+        async_op: start the call and return a handle at once. `y` must not be written before its `wait()`. At most 64
+            calls of a group may be in flight.
+
+    Returns:
+        The own rows, or a handle whose `wait()` returns them.
 
     Example, where rank 0 receives 2 rows and rank 1 receives 3:
         >>> sheaf.reduce_scatter(torch.ones(5, 4), [2, 3])[0, 0]
         tensor(2.)
     """
+    if async_op and torch.compiler.is_compiling():
+        return Finished(reduce_scatter(y, sizes, dim, op=op, group=group, timeout=timeout))
     where = ranks(group)
     check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout)
     given = rows("reduce_scatter", sizes, where)
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op)
-        return alone(y)
+        return Finished(alone(y)) if async_op else alone(y)
+    if async_op and y.device.type == "cpu":
+        start = torch.ops.sheaf.start_reduce_scatter
+        return Handle(call(start, y, given, dim, where.world, op, where.name, timeout=seconds(timeout)), _only)
     # A row of sizes that is too short is the op's to refuse.
     known = given.dim() == 1 and where.rank < given.shape[0]
     own = (given[where.rank].item() if isinstance(sizes, torch.Tensor) else sizes[where.rank]) if known else 0
     mine: torch.Tensor = call(
         torch.ops.sheaf.reduce_scatter_sized, y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
     )
-    return mine
+    return Finished(mine) if async_op else mine
+
+
+def _only(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return tensors[0]

@@ -10,7 +10,7 @@
 #include "p2p/engine.hpp"
 
 namespace sheaf::c10d_engine {
-void chosen::begin(call& now) {
+void chosen::number(call& now) {
   {
     const std::lock_guard lock(mutex_);
     if (!inner_) {
@@ -27,7 +27,7 @@ void chosen::begin(call& now) {
       }
     }
   }
-  inner_->begin(now);
+  inner_->number(now);
 }
 
 // A try that ends at its deadline leaves the meeting as it is: the next call goes on with it.

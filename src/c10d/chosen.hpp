@@ -22,8 +22,10 @@ class chosen final : public engine {
 
   int rank() const override { return link_->rank(); }
   int world() const override { return link_->world(); }
-  void begin(call& now) override;
+  void number(call& now) override;
+  void take_turn(call& now) override { inner_->take_turn(now); }
   void end(const call& now) noexcept override { inner_->end(now); }
+  bool is_gone() override { return link_->is_gone(); }
   bool checks_sized_calls() const override { return inner_->checks_sized_calls(); }
   bool checks_device_calls() const override { return settings_.check; }
   carriage carries(device_type device) const override;

@@ -24,6 +24,8 @@ class link : public p2p::channel {
   // The group's own; null where it has none.
   c10::intrusive_ptr<c10d::Store> group_store() const;
   const group_ref& group() const { return group_; }
+  // Whether that very group was destroyed. To be asked in a chore, or by a thread of the user's.
+  bool is_gone() const { return !group_.lock(); }
   // The backend for tensors on the device; empty: there is none.
   std::string backend_name(c10::DeviceType device) const;
   virtual bool carries_data() const = 0;

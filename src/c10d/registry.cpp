@@ -6,10 +6,10 @@
 #include <unordered_map>
 
 #include "c10d/channel.hpp"
-#include "c10d/chore.hpp"
 #include "c10d/chosen.hpp"
 #include "c10d/group_ref.hpp"
 #include "c10d/store_channel.hpp"
+#include "core/chore.hpp"
 #include "core/settings.hpp"
 #include "core/work.hpp"
 

@@ -8,8 +8,8 @@
 #include <sheaf/error.hpp>
 #include <thread>
 
-#include "c10d/chore.hpp"
 #include "c10d/watchdog.hpp"
+#include "core/chore.hpp"
 #include "core/interrupt.hpp"
 
 namespace sheaf::c10d_engine {

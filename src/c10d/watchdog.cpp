@@ -10,8 +10,8 @@
 #include <mutex>
 #include <thread>
 
-#include "c10d/chore.hpp"
 #include "c10d/registry.hpp"
+#include "core/chore.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {

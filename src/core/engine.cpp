@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "core/engine.hpp"
 
+#include <unistd.h>
+
 #include <new>
+
+#include "core/progress.hpp"
 
 namespace sheaf {
 namespace {
@@ -14,6 +18,14 @@ memory allocate(std::size_t bytes) {
   const std::shared_ptr<void> owner(::operator new(bytes, cache_line),
                                     [](void* data) { ::operator delete(data, cache_line); });
   return {static_cast<std::byte*>(owner.get()), bytes, owner};
+}
+
+std::shared_ptr<progress> engine::line() {
+  const std::lock_guard lock(line_mutex_);
+  // A child of fork has none of its parent's threads. What its parent left is not to be touched.
+  if (line_ && line_->owner() != getpid()) new std::shared_ptr<progress>(std::move(line_));
+  if (!line_) line_ = std::make_shared<progress>();
+  return line_;
 }
 
 }  // namespace sheaf

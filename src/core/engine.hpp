@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <sheaf/layout.hpp>
 #include <span>
@@ -16,6 +17,8 @@
 #include "core/sum.hpp"
 
 namespace sheaf {
+
+class progress;
 
 // Bytes and what keeps them alive. Engines hold the owner until nobody needs the bytes, whatever becomes of the call.
 struct memory {
@@ -42,6 +45,7 @@ struct call {
   std::string given = {};                                           // "[2, 3]": the sizes given, for errors
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  bool failed = false;  // set before it ends
 };
 
 class bundle;
@@ -53,8 +57,19 @@ class engine {
   virtual int world() const = 0;
 
   // A call begins: it gets its number, which every rank counts alike, and its turn. Every call that began must end.
-  virtual void begin(call& now) = 0;
+  void begin(call& now) {
+    number(now);
+    take_turn(now);
+  }
+  // The same in two steps, for calls that are started and run later. The group's first number may wait for the other
+  // ranks, no other does. Where take_turn throws, the call has ended.
+  virtual void number(call& now) = 0;
+  virtual void take_turn(call&) {}
   virtual void end(const call&) noexcept {}
+  // Whether its group was destroyed: what is under way will never be done.
+  virtual bool is_gone() { return false; }
+  // What carries started calls on.
+  std::shared_ptr<progress> line();
   // Whether calls with sizes given exchange headers too (SHEAF_CHECK=1, or where it costs nothing).
   virtual bool checks_sized_calls() const = 0;
   virtual carriage carries(device_type device) const {
@@ -88,6 +103,10 @@ class engine {
   // `own` holds.
   virtual void all_gather_coalesced(const call& now, const bundle& all) = 0;
   virtual void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) = 0;
+
+ private:
+  std::mutex line_mutex_;
+  std::shared_ptr<progress> line_;
 };
 
 }  // namespace sheaf

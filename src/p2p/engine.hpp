@@ -7,6 +7,7 @@
 
 #include "core/engine.hpp"
 #include "core/settings.hpp"
+#include "core/turns.hpp"
 #include "core/warm.hpp"
 #include "p2p/channel.hpp"
 #include "p2p/mail.hpp"
@@ -28,7 +29,9 @@ class engine final : public sheaf::engine {
 
   int rank() const override { return link_->rank(); }
   int world() const override { return link_->world(); }
-  void begin(call& now) override { now.head.sequence = ++sequence_; }
+  void number(call& now) override { turns_.number(now); }
+  void take_turn(call& now) override { turns_.take(now); }  // frames of a peer are read in order
+  void end(const call& now) noexcept override { turns_.end(now); }
   bool checks_sized_calls() const override { return settings_.check; }
 
   std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override;
@@ -57,7 +60,7 @@ class engine final : public sheaf::engine {
   const settings settings_;
   const std::shared_ptr<warm_memory> scratch_ = std::make_shared<warm_memory>(scratch_bytes);
   const std::shared_ptr<warm_memory> warm_;
-  std::atomic<std::uint64_t> sequence_{0};
+  turns turns_;
 
   std::mutex mail_mutex_;  // guards all below
   mail mail_;

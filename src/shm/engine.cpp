@@ -34,20 +34,14 @@ engine::engine(membership of)
       has_cores_(core_count() >= world_),
       reaches_(of.reach && can_reach_all(*place_, rank_)) {}
 
-// Calls of several threads take turns in the order of their numbers: a call sees the others' boards in one state.
-void engine::begin(call& now) {
-  std::unique_lock lock(turn_mutex_);
-  now.head.sequence = ++begun_;
-  turn_.wait(lock, [&] { return ended_ + 1 == now.head.sequence; });
+void engine::take_turn(call& now) {
+  turns_.take(now);
   now_ = {};
 }
 
 void engine::end(const call& now) noexcept {
   if (now_.segment && !now_.leased) pool_->release(*now_.segment);
-  publish(&board::left, now.head.sequence);
-  const std::lock_guard lock(turn_mutex_);
-  ended_ = now.head.sequence;
-  turn_.notify_all();
+  turns_.end(now);
 }
 
 void engine::publish(std::atomic<std::uint64_t> board::* word, std::uint64_t value) {

@@ -2,13 +2,12 @@
 // The engine over shared memory: ranks are processes of one host. Each collective is one file.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 
 #include "core/engine.hpp"
 #include "core/notices.hpp"
 #include "core/patience.hpp"
+#include "core/turns.hpp"
 #include "core/warm.hpp"
 #include "shm/arena.hpp"
 #include "shm/bell.hpp"
@@ -32,7 +31,8 @@ class engine final : public sheaf::engine {
 
   int rank() const override { return rank_; }
   int world() const override { return world_; }
-  void begin(call& now) override;
+  void number(call& now) override { turns_.number(now); }
+  void take_turn(call& now) override;
   void end(const call& now) noexcept override;
   bool checks_sized_calls() const override { return true; }  // the header rides along in any case
   std::size_t inline_bytes() const override { return inline_capacity; }
@@ -111,10 +111,7 @@ class engine final : public sheaf::engine {
   const bool has_cores_;  // as many as ranks
   const bool reaches_;    // this rank can read the memory of all others
 
-  std::mutex turn_mutex_;
-  std::condition_variable turn_;
-  std::uint64_t begun_ = 0;
-  std::uint64_t ended_ = 0;
+  turns turns_{[this](std::uint64_t last) { publish(&board::left, last); }};
 
   // Of the call whose turn it is.
   struct {

@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <sheaf/error.hpp>
 
 #include "core/pages.hpp"
 #include "core/text.hpp"
 #include "core/verdict.hpp"
+#include "torch/async.hpp"
 #include "torch/group.hpp"
 #include "torch/result.hpp"
 
@@ -25,20 +27,7 @@ bool is_timeout(std::optional<double> seconds) {
 
 std::optional<std::chrono::milliseconds> timeout_from(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;
-  if (!is_timeout(seconds)) {
-    throw value_error("timeout must be a positive number of seconds, got " + std::to_string(*seconds));
-  }
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
-}
-
-// With what needs no check, and a timeout only where it is one.
-call call_from(const arguments& with) {
-  call now;
-  now.head.op = with.op;
-  now.head.sized = with.sized;
-  now.head.origin = static_cast<std::uint64_t>(with.origin);
-  if (is_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
-  return now;
 }
 
 bool any_records(const std::vector<frame>& frames) {
@@ -66,27 +55,72 @@ std::vector<std::int64_t> shape_with_rows(const at::Tensor& x, std::int64_t dim,
 
 }  // namespace
 
-collective::turn::turn(engine& of, call& of_call, bool local) : moves(of), now(of_call) {
-  if (!local) moves.begin(now);
+refusal check_arguments(const arguments& with, int world) {
+  try {
+    gradient_from(with.mode);
+  } catch (const value_error& error) {
+    return error.what();
+  }
+  if (!is_timeout(with.timeout)) {
+    return "timeout must be a positive number of seconds, got " + std::to_string(*with.timeout);
+  }
+  if (with.world == world) return std::nullopt;
+  return "world is " + std::to_string(with.world) + ", but the group has " + std::to_string(world) + " ranks";
+}
+
+call call_of(const arguments& with) {
+  call now;
+  now.head.op = with.op;
+  now.head.sized = with.sized;
+  now.head.origin = static_cast<std::uint64_t>(with.origin);
+  if (is_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
+  return now;
+}
+
+numbered_call*& numbered_call::next() {
+  thread_local numbered_call* waiting = nullptr;
+  return waiting;
+}
+
+numbered_call::numbered_call(std::shared_ptr<engine> moves, call now) : moves_(std::move(moves)), now_(std::move(now)) {
+  next() = this;
+}
+
+numbered_call::~numbered_call() {
+  if (!next()) return;
+  next() = nullptr;
+  try {
+    moves_->take_turn(now_);
+    moves_->end(now_);
+  } catch (const std::exception&) {
+    // It has ended.
+  }
+}
+
+collective::turn::turn(engine& of, call& of_call, bool local, bool numbered)
+    : moves(of), now(of_call), exceptions(std::uncaught_exceptions()) {
+  if (numbered) {
+    moves.take_turn(now);
+  } else if (!local) {
+    moves.begin(now);
+  }
 }
 
 collective::turn::~turn() {
+  now.failed = std::uncaught_exceptions() > exceptions;
   if (now.head.sequence != 0) moves.end(now);
 }
 
 collective::collective(const arguments& with)
-    : moves_(find_engine(with.group)), now_(call_from(with)), turn_(*moves_, now_, with.local) {
+    : collective(with, with.local ? nullptr : std::exchange(numbered_call::next(), nullptr)) {}
+
+collective::collective(const arguments& with, numbered_call* given)
+    : moves_(given ? given->moves_ : find_engine(with.group)),
+      now_(given ? given->now_ : call_of(with)),
+      turn_(*moves_, now_, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
-  try {
-    now_.head.mode = gradient_from(with.mode);
-    timeout_from(with.timeout);
-  } catch (const value_error& error) {
-    refuse_if(error.what());
-  }
-  if (with.world != moves_->world()) {
-    refuse_if("world is " + std::to_string(with.world) + ", but the group has " + std::to_string(moves_->world()) +
-              " ranks");
-  }
+  if (const auto why = check_arguments(with, moves_->world())) refuse_if(why);
+  now_.head.mode = gradient_from(with.mode);
 }
 
 void collective::refuse_if(const refusal& why) {
@@ -201,8 +235,11 @@ void collective::reduce_scatter(const layout& at, const at::Tensor& whole, const
 }
 
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized) {
-  collective run({.op = op, .mode = "sum", .group = group, .world = find_engine(group)->world(), .sized = sized});
-  run.refuse_if(why);
+  const auto moves = find_engine(group);
+  const arguments with{.op = op, .mode = "sum", .group = group, .world = moves->world(), .sized = sized};
+  // Calls that were started come first, and this one waits for nobody.
+  if (moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
+  collective(with).refuse_if(why);
 }
 
 refusal check_dispatched(const at::Tensor& x) {

@@ -26,6 +26,28 @@ struct arguments {
   std::int64_t origin = 0;  // the call that this one differentiates
 };
 
+// What is wrong with them, on any engine of that many ranks.
+refusal check_arguments(const arguments& with, int world);
+// The call they make, without what needs a check.
+call call_of(const arguments& with);
+
+// A call that has its number already, from the thread that started it: the next collective of this thread is that call.
+// If there is none, the call ends with this object.
+class numbered_call {
+ public:
+  numbered_call(std::shared_ptr<engine> moves, call now);
+  ~numbered_call();
+  numbered_call(const numbered_call&) = delete;
+  numbered_call& operator=(const numbered_call&) = delete;
+
+ private:
+  friend class collective;
+  static numbered_call*& next();
+
+  std::shared_ptr<engine> moves_;
+  call now_;
+};
+
 class collective {
  public:
   explicit collective(const arguments& with);
@@ -78,14 +100,16 @@ class collective {
   auto reporting(Body&& body) -> decltype(body());
   // From begin to end, whatever happens.
   struct turn {
-    turn(engine& of, call& now, bool local);
+    turn(engine& of, call& now, bool local, bool numbered);
     ~turn();
     turn(const turn&) = delete;
     turn& operator=(const turn&) = delete;
 
     engine& moves;
     call& now;
+    const int exceptions;
   };
+  collective(const arguments& with, numbered_call* given);
 
   std::shared_ptr<engine> moves_;
   carriage carried_ = carriage::host;

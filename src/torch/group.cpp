@@ -25,7 +25,7 @@ class solo final : public engine {
  public:
   int rank() const override { return 0; }
   int world() const override { return 1; }
-  void begin(call& now) override { now.head.sequence = ++sequence_; }
+  void number(call& now) override { now.head.sequence = ++sequence_; }
   bool checks_sized_calls() const override { return false; }
   std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override {
     return {frame{now.head, payload}};

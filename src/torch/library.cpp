@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include "torch/async_ops.hpp"
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
@@ -34,6 +35,27 @@ at::Tensor alone_op(const at::Tensor& x, const std::optional<at::Tensor>& sizes,
                     std::string mode) {
   return translated([&] { return alone(op, x, sizes, dim, gradient_from(mode)); });
 }
+
+// A call under way, as Python holds it.
+struct async_handle : torch::CustomClassHolder {
+  explicit async_handle(std::shared_ptr<call_under_way> of) : call(std::move(of)) {}
+  const std::shared_ptr<call_under_way> call;
+};
+using handle_pointer = c10::intrusive_ptr<async_handle>;
+
+handle_pointer start_all_gather(const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim,
+                                std::int64_t world, std::string grad, std::string group, timeout_argument timeout) {
+  return c10::make_intrusive<async_handle>(async::start_all_gather(x, sizes, dim, world, grad, group, timeout));
+}
+
+handle_pointer start_reduce_scatter(const at::Tensor& y, const at::Tensor& sizes, std::int64_t dim, std::int64_t world,
+                                    std::string mode, std::string group, timeout_argument timeout) {
+  return c10::make_intrusive<async_handle>(async::start_reduce_scatter(y, sizes, dim, world, mode, group, timeout));
+}
+
+std::vector<at::Tensor> wait_for(const handle_pointer& one) { return one->call->wait(); }
+
+bool is_done(const handle_pointer& one) { return one->call->done(); }
 
 }  // namespace
 
@@ -120,6 +142,17 @@ TORCH_LIBRARY(sheaf, library) {
       "reduce_scatter_coalesced_sized(Tensor[] y, Tensor sizes, SymInt[] own, int[] dim, int world, str[] mode, "
       "str group, *, float? timeout=None, int origin=0) -> Tensor[]");
   library.def("gather_sizes_coalesced(Tensor[] x, int[] dim, int world, str group, *, float? timeout=None) -> Tensor");
+  library.class_<async_handle>("Handle");
+  library.def(
+      "start_all_gather(Tensor x, Tensor? sizes, int dim, int world, str grad, str group, *, float? timeout=None) -> "
+      "__torch__.torch.classes.sheaf.Handle",
+      start_all_gather);
+  library.def(
+      "start_reduce_scatter(Tensor y, Tensor sizes, int dim, int world, str mode, str group, *, float? timeout=None) "
+      "-> __torch__.torch.classes.sheaf.Handle",
+      start_reduce_scatter);
+  library.def("wait(__torch__.torch.classes.sheaf.Handle call) -> Tensor[]", wait_for);
+  library.def("done(__torch__.torch.classes.sheaf.Handle call) -> bool", is_done);
   library.def("refuse(str op, str why, str group, bool sized) -> ()", refuse);
   library.def("engine(str group) -> (str, str)", engine_of);
   library.def("alone(Tensor x, Tensor? sizes, int dim, str op, str mode) -> Tensor");

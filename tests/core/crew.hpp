@@ -61,13 +61,18 @@ class crew {
   std::vector<std::unique_ptr<p2p::engine>> engines_;
 };
 
-inline call next_call(p2p::engine& rank, operation op, dtype type = dtype::uint8) {
-  call now;
-  now.head.op = op;
-  rank.begin(now);
-  now.head.tensors.push_back({.type = type, .ndim = 1, .shape = {4}});
-  return now;
-}
+// A call of one rank: begins with this object, and ends with it.
+struct next_call : call {
+  next_call(p2p::engine& rank, operation op, dtype type = dtype::uint8) : me(rank) {
+    head.op = op;
+    me.begin(*this);
+    head.tensors.push_back({.type = type, .ndim = 1, .shape = {4}});
+  }
+  next_call(const next_call&) = delete;
+  ~next_call() { me.end(*this); }
+
+  p2p::engine& me;
+};
 
 inline memory copy_of(const bytes& from) {
   auto result = allocate(from.size());

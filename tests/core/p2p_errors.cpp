@@ -49,19 +49,21 @@ TEST(refuse, is_heard_by_ranks_whose_data_is_on_its_way) {
   crew ranks(2, 1 << 20);
   std::string said;
   const auto errors = ranks.run([&](p2p::engine& me) {
-    auto now = next_call(me, operation::all_gather);
-    now.head.sized = true;
-    now.timeout = 20s;
-    if (me.rank() == 0) {
-      const auto at = make_layout(extents{2}, 0, extents{2, 2}, 1);
-      try {
-        me.all_gather(now, at, allocate(2), allocate(4));
-      } catch (const value_error& error) {
-        said = error.what();
+    {
+      auto now = next_call(me, operation::all_gather);
+      now.head.sized = true;
+      now.timeout = 20s;
+      if (me.rank() == 0) {
+        const auto at = make_layout(extents{2}, 0, extents{2, 2}, 1);
+        try {
+          me.all_gather(now, at, allocate(2), allocate(4));
+        } catch (const value_error& error) {
+          said = error.what();
+        }
+      } else {
+        now.head.refusal = "it is tired";
+        me.refuse(now);
       }
-    } else {
-      now.head.refusal = "it is tired";
-      me.refuse(now);
     }
     me.exchange(next_call(me, operation::all_gather), {});
   });

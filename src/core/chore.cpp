@@ -1,32 +1,42 @@
 // SPDX-License-Identifier: MIT
-#include "c10d/chore.hpp"
+#include "core/chore.hpp"
 
 #include <pthread.h>
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "core/symbol.hpp"
 
-namespace sheaf::c10d_engine {
+namespace sheaf {
 namespace {
 
 // A group may take its time to go, but a process that cannot end is worse than one that ends badly.
 constexpr std::chrono::seconds longest_chore{5};
+// Calls look around every wait_slice; a process ends within a second of its end.
+constexpr std::chrono::milliseconds longest_errand{700};
 
 struct ending {
   std::timed_mutex under_way;  // held by each chore
   std::atomic<bool> has_begun{false};
+
+  std::mutex mutex;  // guards the number of errands
+  std::condition_variable changed;
+  int errands = 0;
 };
 
 // Never destroyed: threads outlive main.
 ending* the_ending = new ending;
 
 void end_chores() {
-  the_ending->has_begun = true;
+  if (!the_ending->has_begun.exchange(true)) {
+    std::unique_lock lock(the_ending->mutex);
+    the_ending->changed.wait_for(lock, longest_errand, [] { return the_ending->errands == 0; });
+  }
   const std::unique_lock lock(the_ending->under_way, longest_chore);
 }
 
@@ -51,6 +61,20 @@ chore::chore() : lock_(the_ending->under_way) {
   if (the_ending->has_begun) lock_.unlock();
 }
 
+errand::errand() {
+  const std::lock_guard lock(the_ending->mutex);
+  under_way_ = !the_ending->has_begun;
+  if (under_way_) ++the_ending->errands;
+}
+
+errand::~errand() {
+  if (!under_way_) return;
+  const std::lock_guard lock(the_ending->mutex);
+  if (--the_ending->errands == 0) the_ending->changed.notify_all();
+}
+
+bool is_ending() { return the_ending->has_begun; }
+
 void end_chores_at_exit() {
   static std::atomic<bool> arranged{false};
   if (arranged || arranged.exchange(true)) return;
@@ -60,4 +84,4 @@ void end_chores_at_exit() {
   end_chores_before_python();
 }
 
-}  // namespace sheaf::c10d_engine
+}  // namespace sheaf

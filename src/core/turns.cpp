@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#include "core/turns.hpp"
+
+#include <algorithm>
+
+#include "core/interrupt.hpp"
+
+namespace sheaf {
+
+void turns::number(call& now) {
+  const std::lock_guard lock(mutex_);
+  now.head.sequence = ++begun_;
+}
+
+void turns::take(call& now) {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, wait_slice, [&] { return ended_ + 1 == now.head.sequence; })) {
+    lock.unlock();  // the question may take its time, and Python's lock
+    try {
+      throw_if_interrupted();
+    } catch (...) {
+      lock.lock();
+      close(now.head.sequence);
+      throw;
+    }
+    lock.lock();
+  }
+  if (went_well_) now.started = std::max(now.started, last_end_);
+}
+
+void turns::end(const call& now) noexcept {
+  const std::lock_guard lock(mutex_);
+  went_well_ = !now.failed;
+  last_end_ = std::chrono::steady_clock::now();
+  close(now.head.sequence);
+}
+
+void turns::close(std::uint64_t number) {
+  if (number != ended_ + 1) {
+    skipped_.insert(number);
+    return;
+  }
+  ended_ = number;
+  while (skipped_.erase(ended_ + 1) > 0) ++ended_;
+  if (over_) over_(ended_);
+  changed_.notify_all();
+}
+
+}  // namespace sheaf

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include "torch/async.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <sheaf/error.hpp>
+
+#include "core/chore.hpp"
+#include "core/interrupt.hpp"
+#include "torch/errors.hpp"
+#include "torch/group.hpp"
+
+namespace sheaf::async {
+namespace {
+
+// The same data with nothing of Python's: what the group's thread drops must not need Python's lock, and what it runs
+// must see whether gradients are recorded.
+tensor_list without_graph(const tensor_list& tensors) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  tensor_list result;
+  for (const auto& one : tensors) {
+    result.push_back(one.detach());
+    if (one.requires_grad()) result.back().unsafeGetTensorImpl()->set_requires_grad(true);
+  }
+  return result;
+}
+
+// As the thread that started the call had it.
+struct mode {
+  bool records = c10::GradMode::is_enabled();
+  bool inference = c10::InferenceMode::is_enabled();
+};
+
+void throw_if_pointless(engine& moves) {
+  if (is_ending()) throw interrupted("the process ends");
+  const chore now;
+  if (now && moves.is_gone()) throw rank_error("the process group was destroyed while this call was in flight");
+}
+
+tensor_list run_below(const operation_on& run, const tensor_list& tensors, const mode& as) {
+  const c10::InferenceMode inference(as.inference);
+  const c10::AutoGradMode records(as.records);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return run(tensors);
+}
+
+class started_call final : public call_under_way {
+ public:
+  started_call(std::shared_ptr<job> running, const request& what)
+      : running_(std::move(running)),
+        back_(what.back),
+        ties_(what.tensors),
+        joins_(what.with.mode != name(gradient::own) && !what.with.sized) {}
+  explicit started_call(tensor_list results) : results_(std::move(results)), joins_(false) {}
+
+  tensor_list wait() override {
+    const auto running = still_running();
+    if (!running) return results_;
+    wait_for(*running);
+    const std::lock_guard lock(mutex_);
+    if (!running_) return results_;  // another thread was faster
+    const auto& said = running->said();
+    results_ = running->take();
+    if (ties_->any()) ties_->tie(results_, back_(results_, said.sequence), joins_ && said.any_rank_records);
+    running_.reset();
+    return results_;
+  }
+
+  bool done() const override {
+    const auto running = still_running();
+    return !running || running->done();
+  }
+
+ private:
+  static void wait_for(job& running) {
+    try {
+      translated([&] { running.wait(); });
+    } catch (...) {
+      if (running.done()) running.let_go();  // it may also be this wait that ended early
+      throw;
+    }
+  }
+
+  std::shared_ptr<job> still_running() const {
+    const std::lock_guard lock(mutex_);
+    return running_;
+  }
+
+  mutable std::mutex mutex_;  // guards all below
+  std::shared_ptr<job> running_;
+  tensor_list results_;
+  std::function<backward(const tensor_list&, std::int64_t)> back_;
+  std::optional<ties> ties_;
+  const bool joins_;
+};
+
+}  // namespace
+
+template <class Change>
+void job::end(Change&& change) {
+  const std::lock_guard lock(mutex_);
+  change();
+  done_ = true;
+  changed_.notify_all();
+}
+
+void job::finish(tensor_list results, const outcome& said) {
+  end([&] {
+    results_ = std::move(results);
+    said_ = said;
+  });
+}
+
+void job::fail(std::exception_ptr why) {
+  end([&] { error_ = std::move(why); });
+}
+
+void job::wait() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, wait_slice, [&] { return done_; })) {
+    lock.unlock();
+    if (owner_ != getpid()) throw value_error("this call was started before the process was forked: its parent has it");
+    if (is_ending()) throw interrupted("the process ends, and this call is not done");
+    throw_if_interrupted();
+    lock.lock();
+  }
+  if (error_) std::rethrow_exception(error_);
+}
+
+tensor_list job::take() {
+  const std::lock_guard lock(mutex_);
+  place_.reset();
+  return std::exchange(results_, {});
+}
+
+void job::let_go() {
+  const std::lock_guard lock(mutex_);
+  place_.reset();
+}
+
+bool job::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
+                            const operation_on& run, progress::place held) {
+  auto made = std::make_shared<job>(held);
+  if (is_ending()) {  // nothing is carried on any more: here and now, as the plain call
+    made->finish(run_below(run, tensors, {}), last_outcome());
+    return made;
+  }
+  moves->line()->queue([&] {
+    auto now = call_of(with);
+    moves->number(now);
+    return [made, moves, now, given = without_graph(tensors), run, as = mode{}, held = std::move(held)]() mutable {
+      const asked_here question([&] { throw_if_pointless(*moves); });
+      try {
+        const numbered_call number(moves, now);
+        auto results = run_below(run, given, as);
+        held.reset();
+        made->finish(std::move(results), last_outcome());
+      } catch (...) {
+        held.reset();
+        made->fail(std::current_exception());
+      }
+    };
+  });
+  return made;
+}
+
+void refuse_in_turn(const std::shared_ptr<engine>& moves, const arguments& with, const std::string& why) {
+  std::string text;
+  moves->line()->queue([&] {
+    auto now = call_of(with);
+    moves->number(now);
+    text = title(now.head) + ": rank " + std::to_string(moves->rank()) + " refuses: " + cut_refusal(why);
+    return [moves, now, with, why] {
+      const asked_here question([&] { throw_if_pointless(*moves); });
+      try {
+        const numbered_call number(moves, now);
+        collective(with).refuse_if(why);
+      } catch (const std::exception&) {
+        // It was thrown where the call was started.
+      }
+    };
+  });
+  throw value_error(text);
+}
+
+std::shared_ptr<call_under_way> start(const request& what) {
+  return translated([&]() -> std::shared_ptr<call_under_way> {
+    const auto moves = find_engine(what.with.group);
+    auto place = moves->line()->take_place();
+    if (!place) {
+      throw value_error(std::string(name(what.with.op)) + ": " + std::to_string(progress::most) +
+                        " calls of this group are in flight, as many as may be: wait() for some before starting more");
+    }
+    auto why = check_arguments(what.with, moves->world());
+    if (!why) why = what.why;
+    if (why) refuse_in_turn(moves, what.with, *why);
+    auto running = launch(moves, what.with, what.tensors, what.run, std::move(place));
+    return std::make_shared<started_call>(std::move(running), what);
+  });
+}
+
+std::shared_ptr<call_under_way> finished(tensor_list results) {
+  return std::make_shared<started_call>(std::move(results));
+}
+
+}  // namespace sheaf::async

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Asynchronous calls: an op that is started here and now, in the order of the program, and runs on the group's own
+// thread. Made of the plain op and its backward: see start().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <sheaf/handle.hpp>
+#include <string>
+#include <vector>
+
+#include "core/progress.hpp"
+#include "torch/collective.hpp"
+
+namespace sheaf::async {
+
+using tensor_list = std::vector<at::Tensor>;
+// An op, called through the dispatcher: from its tensors to its results, or from gradients to gradients.
+using operation_on = std::function<tensor_list(const tensor_list&)>;
+
+// How a call's backward is called: one gradient a differentiable result in, one a tensor out.
+struct backward {
+  arguments with;
+  operation_on run;
+};
+
+// All that is to be known of one asynchronous call.
+struct request {
+  arguments with;
+  tensor_list tensors;  // what it is given and may be differentiated
+  refusal why;          // what this rank sees wrong by itself
+  operation_on run;
+  // Asked once the call is done; `origin` is its number.
+  std::function<backward(const tensor_list& results, std::int64_t origin)> back;
+};
+
+// Starts it. Waits for no other rank, except in the group's first call. Throws value_error for what this rank sees by
+// itself: the other ranks hear of it, as in the plain call.
+std::shared_ptr<call_under_way> start(const request& what);
+// A call that is done already: in a group of one.
+std::shared_ptr<call_under_way> finished(tensor_list results);
+
+// One run of an op on the group's thread.
+class job {
+ public:
+  explicit job(progress::place held) : place_(std::move(held)) {}
+
+  void finish(tensor_list results, const outcome& said);
+  void fail(std::exception_ptr why);
+  // Waits, in slices, and throws what the op threw.
+  void wait();
+  // Once: the group's thread may hold the job a moment longer, and must hold nothing that is Python's by then.
+  tensor_list take();
+  bool done() const;
+  // Its place among the calls in flight is free once both the user and the thread have let go of it.
+  void let_go();
+  // Once it is done.
+  const outcome& said() const { return said_; }
+
+ private:
+  template <class Change>
+  void end(Change&& change);
+
+  const pid_t owner_ = getpid();
+  mutable std::mutex mutex_;  // guards all below
+  progress::place place_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  tensor_list results_;
+  std::exception_ptr error_;
+  outcome said_;
+};
+
+// Queues it. Throws what keeps it from being started.
+std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
+                            const operation_on& run, progress::place held);
+// Tells the others in its turn, and throws value_error now.
+[[noreturn]] void refuse_in_turn(const std::shared_ptr<engine>& moves, const arguments& with, const std::string& why);
+
+// The backward of one call, in two nodes: one starts the collective when the gradient arrives, the other waits for it
+// before what comes before the call is differentiated.
+class ties {
+ public:
+  // At the start, for what is being recorded there.
+  explicit ties(const tensor_list& tensors);
+  // At the end. `others` record: then this rank takes part in the backward, and discards.
+  void tie(const tensor_list& results, const backward& how, bool others) const;
+  bool any() const { return recording_; }
+
+ private:
+  struct nodes;
+  bool recording_;
+  std::shared_ptr<const nodes> at_start_;
+};
+
+}  // namespace sheaf::async

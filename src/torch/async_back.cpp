@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// The backward of asynchronous calls: started when the gradient arrives, waited for when its result is used.
+#include <ATen/SequenceNumber.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <array>
+#include <type_traits>
+
+#include "torch/async.hpp"
+#include "torch/errors.hpp"
+#include "torch/group.hpp"
+
+namespace sheaf::async {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::variable_list;
+using node_pointer = decltype(Edge::function);  // torch 2.11 to 2.13 have two kinds
+
+template <class Node, class... Arguments>
+node_pointer make_node(Arguments&&... with) {
+  if constexpr (std::is_same_v<node_pointer, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Node>(std::forward<Arguments>(with)...);
+  } else {
+    return c10::make_intrusive<Node>(std::forward<Arguments>(with)...);
+  }
+}
+
+// A gradient that is not there yet, on its way from one node to the next: the job is what its storage holds, so that it
+// is dropped with the gradient, should the backward end early.
+struct promise {
+  std::shared_ptr<job> running;
+  std::size_t number;       // of the job's results
+  variable_list gradients;  // what it works on: as long as they are held here, nobody takes them for his own and writes
+  alignas(16) std::array<std::byte, 16> zero{};  // what it reads as
+};
+
+void drop_promise(void* held) { delete static_cast<promise*>(held); }
+
+at::Tensor promised(promise what, const torch::autograd::InputMetadata& as) {
+  auto held = std::make_unique<promise>(std::move(what));
+  auto* const zero = held->zero.data();
+  const auto bytes = held->zero.size();
+  c10::DataPtr data(zero, held.release(), drop_promise, c10::Device(c10::kCPU));
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, std::move(data),
+                                                       nullptr, false);
+  const auto shape = as.shape_as_dim_vector();
+  auto result = at::empty({0}, as.options());
+  const std::vector<std::int64_t> strides(shape.size(), 0);
+  result.set_(c10::Storage(std::move(storage)), 0, c10::asIntArrayRefSlow(shape, __FILE__, __LINE__), strides);
+  return result;
+}
+
+const promise* promise_in(const at::Tensor& gradient) {
+  if (!gradient.defined() || !gradient.has_storage()) return nullptr;
+  const auto& data = gradient.storage().data_ptr();
+  return data.get_deleter() == drop_promise ? static_cast<const promise*>(data.get_context()) : nullptr;
+}
+
+// Between what was given to a call and the call. Runs as late as can be: after all that is ready.
+struct AwaitBackward : torch::autograd::Node {
+  explicit AwaitBackward(edge_list&& next) : Node(/*sequence_nr=*/0, std::move(next)) {}
+
+  variable_list apply(variable_list&& gradients) override {
+    tensor_list arrived;  // all promises here are of one job
+    for (auto& one : gradients) {
+      const auto* late = promise_in(one);
+      if (!late) continue;
+      if (arrived.empty()) {
+        translated([&] { late->running->wait(); });
+        arrived = late->running->take();
+      }
+      one = arrived[late->number];
+    }
+    return std::move(gradients);
+  }
+};
+
+// The call: its number in the order of nodes is that of its start, which is the same on every rank, however they wait.
+struct StartBackward : torch::autograd::Node {
+  StartBackward(std::uint64_t order, edge_list&& next, backward how)
+      : Node(order, std::move(next)), how_(std::move(how)) {}
+
+  variable_list apply(variable_list&& gradients) override {
+    for (std::size_t input = 0; input < gradients.size(); ++input) {
+      if (!gradients[input].defined()) gradients[input] = input_metadata(input).zeros_like();
+    }
+    const auto running = c10::GradMode::is_enabled() || how_.with.local ? nullptr : try_launch(gradients);
+    if (!running) {
+      auto result = how_.run(gradients);
+      result.resize(num_outputs());
+      return result;
+    }
+    variable_list result;
+    for (std::size_t output = 0; output < num_outputs(); ++output) {
+      const auto& edge = next_edge(output);
+      result.push_back(promised({running, output, gradients}, edge.function->input_metadata(edge.input_nr)));
+    }
+    return result;
+  }
+
+ private:
+  // Nothing where the plain op must do: too many are in flight, nobody would wait before the gradients may be written
+  // again, or a device has a way of its own to be asynchronous.
+  std::shared_ptr<job> try_launch(const variable_list& gradients) const {
+    if (num_outputs() == 0) return nullptr;
+    for (const auto& one : gradients) {
+      if (!one.device().is_cpu()) return nullptr;
+    }
+    return translated([&]() -> std::shared_ptr<job> {
+      const auto moves = find_engine(how_.with.group);
+      auto place = moves->line()->take_place();
+      return place ? launch(moves, how_.with, gradients, how_.run, std::move(place)) : nullptr;
+    });
+  }
+
+  const backward how_;
+};
+
+}  // namespace
+
+struct ties::nodes {
+  std::uint64_t order;
+  node_pointer await;  // null: nothing that was given needs a gradient
+  std::size_t tensors;
+};
+
+ties::ties(const tensor_list& tensors) : recording_(c10::GradMode::is_enabled()) {
+  if (!recording_) return;
+  node_pointer await;
+  if (torch::autograd::any_variable_requires_grad(tensors)) {
+    await = make_node<AwaitBackward>(torch::autograd::collect_next_edges(tensors));
+    for (const auto& one : tensors) await->add_input_metadata(one);
+  }
+  at_start_ =
+      std::make_shared<nodes>(nodes{at::sequence_number::get_and_increment(), std::move(await), tensors.size()});
+}
+
+void ties::tie(const tensor_list& results, const backward& how, bool others) const {
+  if (!at_start_->await && !others) return;
+  edge_list edges;
+  for (std::uint32_t number = 0; at_start_->await && number < at_start_->tensors; ++number) {
+    edges.emplace_back(at_start_->await, number);
+  }
+  const auto start = make_node<StartBackward>(at_start_->order, std::move(edges), how);
+  for (const auto& one : results) {
+    if (torch::autograd::isDifferentiableType(one.scalar_type())) torch::autograd::set_history(one, start);
+  }
+}
+
+}  // namespace sheaf::async

@@ -1,0 +1,529 @@
+# SPDX-License-Identifier: MIT
+"""Asynchronous calls: what they return, that a start waits for nobody, orders of waiting, dropped handles, the end."""
+
+import gc
+import itertools
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import sheaf
+from pool import fresh, run
+from truth import blocks, own_rows, patterns, rank_sum, same, values
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+WORLDS = [1, 2, 3, 5]
+MODES = ["sum", "mean", "own"]
+LARGE = 40_000
+"""Elements of a row that rides along with no header, on no engine."""
+_keys = itertools.count()
+
+
+def mark(text):
+    """For other ranks to see; not by way of Sheaf."""
+    dist.distributed_c10d._get_default_store().set(f"async-test/{text}", "1")
+
+
+def await_mark(text, seconds=30.0):
+    store = dist.distributed_c10d._get_default_store()
+    deadline = time.monotonic() + seconds
+    while not store.check([f"async-test/{text}"]):
+        assert time.monotonic() < deadline, f"nobody left the mark {text!r}"
+        time.sleep(0.005)
+
+
+def key():
+    """The same on every rank, and another at each call: ranks make the same calls."""
+    return f"{next(_keys)}"
+
+
+def expected_gradient(mode, upstream, sizes, rank, dim):
+    if mode == "own":
+        return own_rows(upstream[rank], sizes, rank, dim)
+    return own_rows(rank_sum(upstream, mean=mode == "mean"), sizes, rank, dim)
+
+
+def gather(rank, world, sizes, dim, mode, known):
+    parts = blocks(sizes, dim)
+    x = parts[rank].clone().requires_grad_()
+    handle = sheaf.all_gather(x, dim, sizes=sizes if known else None, grad=mode, async_op=True)
+    result = handle.wait()
+    y, learned = result
+    assert isinstance(result, sheaf.Gathered) and handle.done()
+    same(y, torch.cat(parts, dim), "value")
+    assert y.is_contiguous() and learned.tolist() == list(sizes)
+    assert handle.wait().tensor is y and handle.wait().sizes is learned, "wait() twice"
+    upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+    y.backward(upstream[rank])
+    same(x.grad, expected_gradient(mode, upstream, sizes, rank, dim), f"gradient {mode}")
+
+
+def scatter(rank, world, sizes, dim, mode):
+    wholes = [values(70 + r, torch.cat(blocks(sizes, dim), dim).shape, torch.float64) for r in range(world)]
+    y = wholes[rank].clone().requires_grad_()
+    handle = sheaf.reduce_scatter(y, sizes, dim, op=mode, async_op=True)
+    mine = handle.wait()
+    same(mine, own_rows(rank_sum(wholes, mean=mode == "mean"), sizes, rank, dim), "sum")
+    assert handle.wait() is mine
+    upstream = blocks(sizes, dim, seed=3)
+    mine.backward(upstream[rank])
+    factor = world if mode == "mean" else 1
+    torch.testing.assert_close(y.grad, torch.cat(upstream, dim) / factor)
+
+
+def every_call(rank, world):
+    for sizes in patterns(world):
+        for dim in (0, 1, -1):
+            for mode in MODES:
+                for known in (False, True):
+                    gather(rank, world, sizes, dim, mode, known)
+            for mode in ("sum", "mean"):
+                scatter(rank, world, sizes, dim, mode)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_values_and_gradients(world):
+    run(world, every_call)
+
+
+def large_calls(rank, world):
+    sizes = [3 + r for r in range(world)]
+    for dim in (0, 1):
+        parts = [torch.full((rows, LARGE) if dim == 0 else (LARGE, rows), 2.0 + r) for r, rows in enumerate(sizes)]
+        x = parts[rank].clone().requires_grad_()
+        handles = [sheaf.all_gather(x, dim, sizes=known, async_op=True) for known in (None, sizes, None)]
+        gradients = []
+        for handle in reversed(handles):
+            y = handle.wait().tensor
+            same(y, torch.cat(parts, dim), "value")
+            gradients.append((y * (rank + 1)).sum())
+        sum(gradients).backward()
+        same(x.grad, torch.full_like(x, 3.0 * sum(r + 1 for r in range(world))), "gradient")
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_large_blocks(world):
+    run(world, large_calls)
+
+
+def second_order(rank, world, mode):
+    """L_r = sum(w_r * y**3): the second derivative of all losses together, from one process that has all blocks."""
+    sizes = [2, 1, 3, 2, 1][:world]
+    parts = blocks(sizes, 0)
+    x = parts[rank].clone().requires_grad_()
+    y = sheaf.all_gather(x, grad=mode, async_op=True).wait().tensor
+    weights = [values(20 + r, y.shape, torch.float64) for r in range(world)]
+    (first,) = torch.autograd.grad((weights[rank] * y**3).sum(), x, create_graph=True)
+    factor = world if mode == "mean" else 1
+    slope = [3 * w * torch.cat(parts) ** 2 for w in weights]
+    torch.testing.assert_close(first, expected_gradient(mode, slope, sizes, rank, 0))
+    probe = blocks(sizes, 0, seed=5)
+    (second,) = torch.autograd.grad((first * probe[rank]).sum(), x)
+    # gather_m of the probes, times the curvature, scatter_m again.
+    if mode == "own":
+        spread = torch.cat([p if r == rank else torch.zeros_like(p) for r, p in enumerate(probe)])
+        curved = [6 * w * torch.cat(parts) * spread for w in weights]
+        want = own_rows(curved[rank], sizes, rank, 0)
+    else:
+        curved = [6 * w * torch.cat(parts) * torch.cat(probe) / factor for w in weights]
+        want = own_rows(rank_sum(curved) / factor, sizes, rank, 0)
+    torch.testing.assert_close(second, want)
+
+
+def second_order_of_every_mode(rank, world):
+    for mode in MODES:
+        second_order(rank, world, mode)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_second_derivative(world):
+    run(world, second_order_of_every_mode)
+
+
+def starts_before_the_peer(rank, world):
+    """Rank 1 starts its call only once rank 0's start has returned: had that waited for it, nobody would go on."""
+    x = torch.full((rank + 1, 3), float(rank))
+    large = torch.full((rank + 1, LARGE), float(rank))
+    for call in (
+        lambda: sheaf.all_gather(x, async_op=True),
+        lambda: sheaf.all_gather(large, async_op=True),
+        lambda: sheaf.all_gather(large, sizes=[1, 2], async_op=True),
+        lambda: sheaf.reduce_scatter(torch.ones(3, LARGE), [1, 2], async_op=True),
+    ):
+        now = key()
+        if rank == 1:
+            await_mark(now)
+        handle = call()
+        if rank == 0:
+            assert not handle.done()
+            mark(now)
+        handle.wait()
+
+
+def test_a_start_waits_for_nobody():
+    run(2, starts_before_the_peer)
+
+
+def computes_while_the_peer_waits(rank, world):
+    """Rank 0 waits for its result only after rank 1 has its own."""
+    for shape in [(rank + 2, 3), (rank + 2, LARGE)]:
+        now = key()
+        x = torch.full(shape, float(rank), requires_grad=True)
+        handle = sheaf.all_gather(x, async_op=True)
+        if rank == 1:
+            y = handle.wait().tensor
+            mark(now)
+        else:
+            await_mark(now)
+            assert handle.done()
+            y = handle.wait().tensor
+        assert y.sum().item() == 3 * shape[1]
+
+
+def test_a_busy_rank_holds_nobody_up():
+    run(2, computes_while_the_peer_waits)
+
+
+class Late(torch.autograd.Function):
+    """Identity; its backward calls `then`."""
+
+    @staticmethod
+    def forward(ctx, x, then):
+        ctx.then = then
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.then()
+        return gradient, None
+
+
+def backward_starts_early(rank, world):
+    """Rank 1's gradient arrives only after rank 0, past its own, is in another part of its backward."""
+    now = key()
+    x = torch.full((rank + 2, LARGE), 1.0, requires_grad=True)
+    z = torch.full((3,), 1.0, requires_grad=True)
+    handle = sheaf.all_gather(x, async_op=True)
+    other = Late.apply(z, (lambda: mark(now)) if rank == 0 else (lambda: None))  # beside the gather, before its wait
+    y = handle.wait().tensor
+    late = Late.apply(y, (lambda: None) if rank == 0 else (lambda: await_mark(now)))
+    (late.sum() * (rank + 1) + other.sum()).backward()
+    same(x.grad, torch.full_like(x, 3.0), "gradient")
+    same(z.grad, torch.ones(3), "the other gradient")
+
+
+def test_backward_is_started_early_and_waited_for_late():
+    run(2, backward_starts_early)
+
+
+def in_any_order(rank, world):
+    """Each rank waits in an order of its own; the backward is in step all the same."""
+    blocks_of = [[torch.full((r + 1, 2 + n), float(10 * r + n)) for r in range(world)] for n in range(6)]
+    inputs = [parts[rank].clone().requires_grad_() for parts in blocks_of]
+    handles = [sheaf.all_gather(x, async_op=True) for x in inputs]
+    plain = sheaf.all_gather(inputs[0].detach()).tensor  # after those in flight
+    same(plain, torch.cat(blocks_of[0]), "a plain call among them")
+    order = list(range(6))[rank:] + list(range(6))[:rank]
+    loss = 0.0
+    for n in order if rank % 2 else reversed(order):
+        y = handles[n].wait().tensor
+        same(y, torch.cat(blocks_of[n]), f"call {n}")
+        loss = loss + (y * (n + 1)).sum()
+    loss.backward()
+    for n, x in enumerate(inputs):
+        same(x.grad, torch.full_like(x, float(world * (n + 1))), f"gradient {n}")
+
+
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_waits_in_any_order(world):
+    run(world, in_any_order)
+
+
+def many_in_flight(rank, world):
+    x = torch.full((rank + 1, 2), 1.0, requires_grad=True)
+    total = world * (world + 1) // 2
+    handles = [sheaf.all_gather(x * n, async_op=True) for n in range(64)]
+    with pytest.raises(ValueError, match=r"all_gather: 64 calls of this group are in flight.*wait\(\) for some"):
+        sheaf.all_gather(x, async_op=True)
+    assert handles.pop().wait().tensor.shape == (total, 2)
+    handles.append(sheaf.all_gather(x * 63, async_op=True))  # there is room again
+    results = [handle.wait().tensor for handle in handles]
+    for n, y in enumerate(results):
+        same(y.detach(), torch.full((total, 2), float(n)), f"call {n}")
+    # More backward calls than may be in flight: those that find no place run as plain ones.
+    more = [sheaf.all_gather(x * n, async_op=True).wait().tensor for n in range(64, 80)]
+    sum(y.sum() for y in results + more).backward()
+    same(x.grad, torch.full_like(x, float(world * sum(range(80)))), "gradient")
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_sixty_four_in_flight_and_a_clear_error(world):
+    run(world, many_in_flight)
+
+
+def recording_on_one_rank(rank, world):
+    """Rank 0 alone needs a gradient: the others take part in its backward."""
+    x = torch.full((rank + 1, 2), 1.0, requires_grad=rank == 0)
+    y = sheaf.all_gather(x, async_op=True).wait().tensor
+    assert y.requires_grad
+    upstream = torch.full_like(y, float(rank + 1))
+    y.backward(upstream)
+    upstream.zero_()
+    if rank == 0:
+        same(x.grad, torch.full_like(x, sum(range(1, world + 1))), "gradient")
+    with torch.no_grad():
+        assert not sheaf.all_gather(x.detach(), async_op=True).wait().tensor.requires_grad
+    with torch.inference_mode():
+        assert sheaf.all_gather(x.detach(), async_op=True).wait().tensor.is_inference()
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_gradients_recorded_on_one_rank(world):
+    run(world, recording_on_one_rank)
+
+
+def dropped(rank, world):
+    x = torch.full((rank + 1, LARGE), float(rank + 1))
+    seen = []
+    for n in range(20):
+        handle = sheaf.all_gather(x + n, async_op=True)
+        if n % 3 == rank % 3:
+            del handle  # what was handed over lives on without it
+        else:
+            seen.append((n, handle))
+    for n, handle in seen:
+        y = handle.wait().tensor
+        same(y, torch.cat([torch.full((r + 1, LARGE), float(r + 1 + n)) for r in range(world)]), f"call {n}")
+    alive = weakref.ref(handle := sheaf.all_gather(x.clone().requires_grad_(), async_op=True))
+    result = weakref.ref(handle.wait().tensor)
+    gc.disable()
+    try:
+        del handle
+        assert alive() is None and result() is None, "handle, result and graph form no cycle"
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_dropped_handles(world):
+    run(world, dropped)
+
+
+def flat_memory(rank, world, count):
+    x = torch.ones(rank + 1, LARGE, requires_grad=True)
+
+    def rounds(number):
+        for n in range(number):
+            handle = sheaf.all_gather(x, async_op=True)
+            if n % 10 != 3:
+                handle.wait().tensor.sum().backward()
+            del handle
+        sheaf.all_gather(x.detach())
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    def threads():
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    rounds(count)
+    before, running = resident(), threads()
+    rounds(count)
+    grown = resident() - before
+    assert grown < 40 * x.nbytes, f"{count} calls more took {grown} bytes"
+    assert threads() <= running
+
+
+def test_memory_is_flat():
+    run(2, flat_memory, int(os.environ.get("SHEAF_ASYNC_CALLS", "300")), timeout=500)
+
+
+def errors(rank, world):
+    x = torch.ones(2, 3)
+    # Ranks that disagree: the same error, from wait().
+    handle = sheaf.all_gather(x if rank == 0 else x.int(), async_op=True)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="ranks disagree on dtype: float32 on rank 0; int32 on") as caught:
+            handle.wait()
+
+    # What one rank sees by itself it says at once, and the others hear of it.
+    def started_by_rank_0(*given):
+        if rank == 0:
+            return sheaf.all_gather(*given, async_op=True)
+        return sheaf.all_gather(x, async_op=True).wait()
+
+    with pytest.raises(ValueError, match="rank 0 refuses: dim must be from -2 to 1, got 7"):
+        started_by_rank_0(x, 7)
+    # The same for what Python refuses, with a call in flight before it.
+    before = sheaf.all_gather(x, async_op=True)
+    with pytest.raises(ValueError, match="rank 0 refuses: a tensor is needed, got str"):
+        started_by_rank_0("x")
+    assert before.wait().tensor.shape == (2 * world, 3)
+    assert sheaf.all_gather(x).tensor.shape == (2 * world, 3), "the group works on"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_errors(world):
+    assert len(set(run(world, errors))) == 1
+
+
+def deadline(rank, world):
+    """Rank 1 is too late for two calls of rank 0, both of which end at their own time; the third has both ranks."""
+    x = torch.ones(2, 3)
+    sheaf.all_gather(x)
+    now = key()
+    handles = [sheaf.all_gather(x, timeout=0.3, async_op=True) for _ in range(2)] if rank == 0 else []
+    for handle in handles:
+        with pytest.raises(dist.DistBackendError, match=r"no answer from rank 1 within 0\.3 s"):
+            handle.wait()
+    if rank == 0:
+        mark(now)
+    else:
+        await_mark(now)
+        for _ in range(2):  # what rank 0 posted is still there
+            assert sheaf.all_gather(x, async_op=True).wait().tensor.shape == (4, 3)
+    assert sheaf.all_gather(x, async_op=True).wait().tensor.shape == (4, 3)
+
+
+def test_deadline():
+    run(2, deadline)
+
+
+def from_threads(rank, world):
+    """Two groups, each used by a thread of its own, and one group by both in turn."""
+    groups = [dist.new_group(list(range(world))) for _ in range(2)]
+    wrong = []
+
+    def use(number):
+        try:
+            for n in range(30):
+                x = torch.full((rank + 1, 2), float(n + number))
+                y = sheaf.all_gather(x, group=groups[number], async_op=True).wait().tensor
+                same(y, torch.full((world * (world + 1) // 2, 2), float(n + number)), f"thread {number}")
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong, wrong
+    # A group that is destroyed with a call in flight: its handle raises, and does not wait for its deadline.
+    handle = sheaf.all_gather(torch.ones(1), group=groups[0], async_op=True) if rank == 0 else None
+    for group in groups:
+        dist.destroy_process_group(group)
+    if handle is not None:
+        with pytest.raises(dist.DistBackendError):
+            handle.wait()
+
+
+def test_threads_and_groups():
+    run(2, from_threads)
+
+
+def interrupted(rank, world):
+    import _thread
+
+    sheaf.all_gather(torch.ones(1))
+    now = key()
+    handle = None
+    if rank == 0:
+        handle = sheaf.all_gather(torch.ones(1), async_op=True)
+        threading.Timer(0.2, _thread.interrupt_main).start()
+        with pytest.raises(KeyboardInterrupt):
+            handle.wait()
+        mark(now)
+    else:
+        await_mark(now)
+        handle = sheaf.all_gather(torch.ones(1), async_op=True)
+    assert handle.wait().tensor.shape == (2,), "the call itself went on"
+
+
+def test_ctrl_c_ends_a_wait():
+    run(2, interrupted)
+
+
+def numpy_backed(rank, world):
+    """What only Python can free is handed over and forgotten."""
+    numpy = pytest.importorskip("numpy")
+    for n in range(50):
+        sheaf.all_gather(torch.from_numpy(numpy.full((rank + 1, LARGE), n, dtype="float32")), async_op=True)
+    return sheaf.all_gather(torch.ones(1)).tensor.tolist()
+
+
+def leaves_open_handles(rank, world):
+    x = torch.ones(rank + 1, LARGE, requires_grad=True)
+    sheaf.all_gather(x)
+    numpy_backed(rank, world)
+    if rank == 0:  # nobody else comes to these
+        globals()["open_handles"] = [sheaf.all_gather(x * 2, async_op=True) for _ in range(5)]
+
+
+def test_processes_end_with_handles_open():
+    for outcome in fresh(2, leaves_open_handles, timeout=60):
+        assert outcome.returncode == 0, outcome.describe()
+
+
+PROGRAM = """
+import sys, time, atexit
+import torch, torch.distributed as dist
+rank = int(sys.argv[1])
+store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), is_master=False)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+import sheaf
+sheaf.all_gather(torch.ones(1))
+if rank == 0:
+    handles = [sheaf.all_gather(torch.ones(3, 70000), async_op=True) for _ in range(3)]
+    sheaf.all_gather(torch.ones(2), async_op=True)
+    print("end", time.time(), flush=True)
+else:
+    sys.stdin.read()
+"""
+
+
+def test_the_end_of_a_process_waits_for_no_handle():
+    """No destroy_process_group, handles open, the peer does not come: the process still ends, and well."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
+    env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    peer = subprocess.Popen([*command, "1", str(store.port)], stdin=subprocess.PIPE, env=env)
+    try:
+        first = subprocess.run([*command, "0", str(store.port)], env=env, capture_output=True, text=True, timeout=60)
+        assert first.returncode == 0, first.stderr
+    finally:
+        peer.kill()
+        peer.wait()
+
+
+def compiled(rank, world):
+    def use(x):
+        handle = sheaf.all_gather(x, async_op=True)
+        z = x * 2
+        y, sizes = handle.wait()
+        mine = sheaf.reduce_scatter(y, sizes, async_op=True).wait()
+        return (mine * z).sum(), handle.done()
+
+    x = torch.full((rank + 2, 3), 2.0, requires_grad=True)
+    loss, done = torch.compile(use, fullgraph=True, backend="aot_eager")(x)
+    loss.backward()
+    again = x.detach().clone().requires_grad_()
+    use(again)[0].backward()
+    torch.testing.assert_close(x.grad, again.grad)
+    assert done
+
+
+def test_under_a_compiler_it_runs_synchronously():
+    run(2, compiled, timeout=120)
