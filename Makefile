@@ -87,17 +87,17 @@ cpp-test: build build/.configured-tests ## C++ tests
 	$(say) "build the C++ tests"
 	@cmake --build build
 	$(say) "C++ tests"
-	@ctest --test-dir build --output-on-failure --no-tests=error -j $(JOBS)
+	@ctest --test-dir build --verbose --no-tests=error -j 4
 
 sanitize: | .stamps/system-build .stamps/system-test ## the torch-free C++ tests under the address, undefined and thread sanitizers
 	$(say) "address and undefined-behaviour sanitizers"
 	@cmake --preset asan > /dev/null
 	@cmake --build --preset asan --target core_tests
-	@ctest --preset asan --no-tests=error -j $(JOBS)
+	@ctest --preset asan --verbose --no-tests=error -j $(JOBS)
 	$(say) "thread sanitizer"
 	@cmake --preset tsan > /dev/null
 	@cmake --build --preset tsan --target core_tests
-	@ctest --preset tsan --no-tests=error -j $(JOBS)
+	@ctest --preset tsan --verbose --no-tests=error -j $(JOBS)
 
 model: | .stamps/system-test ## the shared-memory protocol in every order of events, by SPIN
 	$(say) "model of the shared-memory protocol"

@@ -88,7 +88,7 @@ breaks "the count of waiters is loaded before the word is stored" "$stuck" \
 
 holds "2 ranks, segments and staging" W=2 R=2 CALLS=4 S=2 STEPS=3 TIMEOUTS=1 DEATHS=1
 holds "2 ranks, one slot" W=2 R=1 CALLS=3 S=1 STEPS=3 TIMEOUTS=2 DEATHS=1
-holds "2 ranks on the bell" W=2 R=2 CALLS=3 S=1 STEPS=3 TIMEOUTS=1 DEATHS=1 BELL
+holds "2 ranks on the bell" W=2 R=2 CALLS=2 S=1 STEPS=3 TIMEOUTS=1 DEATHS=1 BELL
 holds "3 ranks, frames" W=3 R=2 CALLS=4 S=0 STEPS=0 TIMEOUTS=2 DEATHS=1
 holds "3 ranks, a segment, nobody fails" W=3 R=2 CALLS=3 S=1 STEPS=0 TIMEOUTS=0 DEATHS=0
 holds "3 ranks, a segment" W=3 R=2 CALLS=3 S=1 STEPS=0 TIMEOUTS=1 DEATHS=0
