@@ -40,9 +40,11 @@ def all_gather_coalesced(
     Returns:
         one `Gathered(tensor, sizes)` a tensor.
 
-    Example, with embeddings, their mask and their ids:
-        >>> x, mask, ids = sheaf.all_gather_coalesced([x, mask, ids])
-        >>> x.tensor[mask.tensor]
+    Example, where rank 0 holds 2 rows and rank 1 holds 3, with a mask that leaves each rank's first one out:
+        >>> mask = torch.arange(x.shape[0]) > 0
+        >>> y, kept = sheaf.all_gather_coalesced([x, mask])
+        >>> y.tensor[kept.tensor].shape
+        torch.Size([3, 4])
     """
     where = ranks(group)
     each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)

@@ -126,7 +126,7 @@ def test_names_exist(document: Path) -> None:
 def test_schemas_are_the_registered_ones() -> None:
     (text,) = [each.text for each in all_blocks("text") if "all_gather_sized(Tensor" in each.text]
     written = re.sub(r"\n +", " ", text).splitlines()
-    assert len(written) == 4
+    assert len(written) == 8
     for line in written:
         schema = torch._C.parse_schema(f"sheaf::{line}")
         assert schema == getattr(torch.ops.sheaf, line.split("(")[0]).default._schema, line
@@ -149,6 +149,7 @@ def hold_docstrings(rank: int, world: int) -> int:
     x, sizes = torch.full((rows, 4), float(rank)), torch.tensor([2, 3])
     given = {"torch": torch, "sheaf": sheaf, "rank": rank, "x": x, "y": torch.zeros(5, 4), "sizes": sizes}
     objects = [sheaf.all_gather, sheaf.gather_sizes, sheaf.split, sheaf.offset, sheaf.reduce_scatter, sheaf.engine]
+    objects += [sheaf.all_gather_coalesced, sheaf.reduce_scatter_coalesced]
     tests = [(found, given) for each in objects for found in doctest.DocTestFinder().find(each, each.__name__)]
     across = {**given, "x": torch.zeros(4, rows)}
     tests += [(found, across) for found in doctest.DocTestFinder().find(sheaf.nn.AllGather, "AllGather")]
@@ -163,4 +164,4 @@ def hold_docstrings(rank: int, world: int) -> int:
 
 
 def test_docstrings() -> None:
-    assert run(2, hold_docstrings) == [10, 10]
+    assert run(2, hold_docstrings) == [15, 15]
