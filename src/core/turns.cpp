@@ -2,7 +2,9 @@
 #include "core/turns.hpp"
 
 #include <algorithm>
+#include <sheaf/error.hpp>
 
+#include "core/chore.hpp"
 #include "core/interrupt.hpp"
 
 namespace sheaf {
@@ -18,6 +20,7 @@ void turns::take(call& now) {
     lock.unlock();  // the question may take its time, and Python's lock
     try {
       throw_if_interrupted();
+      if (is_ending()) throw interrupted("the process ends, and calls that were started before are not done");
     } catch (...) {
       lock.lock();
       close(now.head.sequence);

@@ -201,6 +201,9 @@ std::shared_ptr<call_under_way> start(const request& what) {
     auto why = check_arguments(what.with, moves->world());
     if (!why) why = what.why;
     if (why) refuse_in_turn(moves, what.with, *why);
+    for (const auto& one : what.tensors) {
+      if (!one.device().is_cpu()) return finished(what.run(what.tensors));  // on a device's own queue of work
+    }
     auto running = launch(moves, what.with, what.tensors, what.run, std::move(place));
     return std::make_shared<started_call>(std::move(running), what);
   });

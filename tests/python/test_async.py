@@ -210,12 +210,12 @@ class Late(torch.autograd.Function):
 
 
 def backward_starts_early(rank, world):
-    """Rank 1's gradient arrives only after rank 0, past its own, is in another part of its backward."""
+    """Rank 1's gradient arrives only after rank 0 has started its backward call and gone on to what came before it."""
     now = key()
     x = torch.full((rank + 2, LARGE), 1.0, requires_grad=True)
     z = torch.full((3,), 1.0, requires_grad=True)
+    other = Late.apply(z, (lambda: mark(now)) if rank == 0 else (lambda: None))  # differentiated after what is younger
     handle = sheaf.all_gather(x, async_op=True)
-    other = Late.apply(z, (lambda: mark(now)) if rank == 0 else (lambda: None))  # beside the gather, before its wait
     y = handle.wait().tensor
     late = Late.apply(y, (lambda: None) if rank == 0 else (lambda: await_mark(now)))
     (late.sum() * (rank + 1) + other.sum()).backward()
@@ -346,7 +346,7 @@ def flat_memory(rank, world, count):
 
 
 def test_memory_is_flat():
-    run(2, flat_memory, int(os.environ.get("SHEAF_ASYNC_CALLS", "300")), timeout=500)
+    run(2, flat_memory, int(os.environ.get("ASYNC_CALLS", "300")), timeout=500)
 
 
 def errors(rank, world):
