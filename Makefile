@@ -139,7 +139,7 @@ else
 	  $(GPU_PYTHON) -m benchmarks.gpu --kernels $(GPU_BUILD)/benchmarks/place_benchmark
 endif
 
-kernels: ## compiles the CUDA kernels and their tests, where nvcc is there; runs nothing
+kernels: | .stamps/system-test ## compiles the CUDA kernels and their tests, where nvcc is there; runs nothing
 	$(say) "CUDA kernels"
 	@if command -v nvcc > /dev/null; then mkdir -p build-kernels; for file in $$(find src tests benchmarks -name '*.cu'); do \
 	  echo $$file; nvcc -std=c++20 -arch=sm_90 --expt-relaxed-constexpr -Iinclude -Isrc -c $$file -o build-kernels/out.o || exit 1; \

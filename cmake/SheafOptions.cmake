@@ -23,9 +23,10 @@ function(sheaf_compile_options target)
                CXX_VISIBILITY_PRESET hidden
                VISIBILITY_INLINES_HIDDEN ON
                POSITION_INDEPENDENT_CODE ON)
-  # GCC 12 sees overlapping and endless copies in std::string and uninitialized std::optional that are not there.
+  # GCC 12 and 13 see overlapping and endless copies in std::string, uninitialized std::optional and copies beyond the end
+  # of a std::vector that are not there.
   # Members that an initializer leaves out are meant.
-  set(mistaken -Wno-restrict -Wno-stringop-overflow -Wno-maybe-uninitialized)
+  set(mistaken -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-maybe-uninitialized)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers
                                            "$<$<CXX_COMPILER_ID:GNU>:${mistaken}>" $<$<BOOL:${SHEAF_WERROR}>:-Werror>)
   if(SHEAF_SANITIZE)
