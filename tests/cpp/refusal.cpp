@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One rank sees a mistake of its own. Where the others listen, all raise the same text; where they do not, it raises
-// at once and they at the deadline. The group goes on.
+// One rank sees a mistake of its own. All raise the same text: the others hear it in its header, or, where calls come
+// without one, while they wait for its data. The group goes on.
 #include <chrono>
 
 #include "cpp/cases.hpp"
@@ -61,7 +61,7 @@ void gather_sizes_of_a_number(const group& me) {
 constexpr std::int64_t wide = 3000;
 constexpr std::int64_t slim = 3;
 
-// The last rank alone has it wrong. Where no headers were exchanged before, the others hear of it while they wait.
+// The last rank alone has it wrong. The others hear it in its header, or while they wait for its data.
 template <class Wrong, class Right>
 void expect_refused_with_sizes(const group& me, const std::string& why, Wrong&& wrong, Right&& right) {
   if (me.world() == 1) return;
