@@ -19,7 +19,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 
-.PHONY: build build-gpu demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test consumer-test wheel-test clean \
+.PHONY: build build-gpu demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test slow-test packaged-test consumer-test wheel-test clean \
   help
 .DEFAULT_GOAL := build
 
@@ -80,7 +80,7 @@ bench-mpi: $(VENV)/.ready | .stamps/system-mpi ## the shared-memory engine besid
 	$(say) "benchmarks beside MPI"
 	@$(PY) -m benchmarks.mpi --json out/mpi.json
 
-test: cpp-test fuzz-test python-test consumer-test wheel-test ## every test; sanitize and model check more
+test: cpp-test fuzz-test packaged-test ## every test but the slow ones; slow-test, sanitize and model check more
 	$(say) "all tests passed"
 
 cpp-test: build build/.configured-tests ## C++ tests
@@ -154,10 +154,21 @@ fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header de
 	  | tee fuzz.log | grep -E 'DONE|ERROR|SUMMARY|number_of_executed_units|runtime error'; \
 	  grep -q '^Done' fuzz.log
 
-python-test: build ## Python tests
+python-test: build ## Python tests but the slow ones
 	$(say) "Python tests"
 	@cmake --build build --target sheaf_noop
-	@timeout 2400 $(PY) -m pytest
+	@timeout 1800 $(PY) -m pytest -m "not slow"
+
+slow-test: build build/.configured-tests ## Python tests that kill, stop, stress and compile for minutes
+	$(say) "slow Python tests"
+	@cmake --build build
+	@timeout 1800 $(PY) -m pytest -m slow
+
+# Python tests wait more than they work, and packages are compiled meanwhile.
+packaged-test: build ## Python tests, with consumer-test and wheel-test beside them
+	@$(MAKE) consumer-test wheel-test > build/packages.log 2>&1 & packages=$$!; trap "kill $$packages" INT TERM; \
+	  $(MAKE) python-test; python=$$?; \
+	  wait $$packages; packages=$$?; cat build/packages.log; exit $$((python || packages))
 
 consumer-test: build ## a program against the installed package, and one with Sheaf as a sub-directory
 	$(say) "consumers of the CMake package"

@@ -39,7 +39,7 @@ struct Coalesced : torch::autograd::Function<Coalesced<Op>> {
 
   static variable_list forward(context* ctx, at::TensorList inputs, const std::optional<at::Tensor>& /*anchor*/,
                                const coalesced_back& back, const std::tuple<variable_list>& results) {
-    ctx->save_for_backward({back.sizes});
+    ctx->save_for_backward({kept_sizes(back.sizes)});
     ctx->saved_data["inputs"] = static_cast<std::int64_t>(inputs.size());
     ctx->saved_data["extents"] = c10::IValue(back.extents);
     ctx->saved_data["dims"] = back.dims;

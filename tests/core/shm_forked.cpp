@@ -74,7 +74,7 @@ TEST(forked_ranks, sums_of_other_processes_memory) {
         3, 2 * mib,
         [&](shm::engine& me) {
           const auto how = me.describe();
-          require((how.find("from the ranks' own memory") != std::string::npos) == reach, how);
+          require((how.find("read the memory of other ranks") != std::string::npos) == reach, how);
           for (const std::int64_t outer : {1, 5}) {
             const auto at = make_layout(extents{outer, 1, 700}, 1, extents{30, 0, 200}, 4);
             turn mine(me, operation::reduce_scatter);

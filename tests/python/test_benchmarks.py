@@ -37,6 +37,8 @@ from benchmarks.meeting import Meeting
 from benchmarks.must_show import promises
 from benchmarks.results import Result, Timing
 
+pytestmark = pytest.mark.slow
+
 ANY_DIM = {"sheaf", "sheaf, c10d", "sheaf, sizes given", "padded", "memcpy of N"}
 FORWARD = ANY_DIM | {"padded, even shortcut", "all_to_all_single", "broadcasts"}
 BACKWARD = {"sheaf", "sheaf, c10d", "sheaf.reduce_scatter", "padded, all-reduce", "all_to_all_single", "reduces"}

@@ -10,6 +10,8 @@ from pool import run
 from test_compile import KNOWN, KNOWN_NAMES, loss, with_fewer_rows, with_two_rows_or_more
 from truth import own_rows, patterns, rank_sum, values
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = ["aot_eager", pytest.param("inductor", marks=pytest.mark.skipif(not RUNS_INDUCTOR, reason=WHY_NOT))]
 
 

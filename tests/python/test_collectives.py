@@ -10,6 +10,8 @@ import pool
 import sheaf
 from pool import run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _by_collectives() -> Iterator[None]:

@@ -18,7 +18,7 @@ import sheaf
 from company import MODES, Model, average, batches, close, gradients, loss, mean_of_losses, one_process, sizes_of
 from pool import run
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.slow]
 WORLD = 4
 
 

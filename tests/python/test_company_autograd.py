@@ -16,7 +16,7 @@ from company import Model, batches, close, gradients, loss, one_process, sizes_o
 from pool import run
 from truth import own_rows, rank_sum, same, values
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.slow]
 WORLD = 4
 
 

@@ -87,6 +87,7 @@ def test_every_case(world: int) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["SHEAF_MESSAGE_BYTES=1000", "SHEAF_CHECK=1"])
 def test_every_case_with(setting: str) -> None:
     name, value = setting.split("=")

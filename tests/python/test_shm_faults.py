@@ -18,6 +18,8 @@ import sheaf
 from forked import Family, nursery
 from pool import HERE
 
+pytestmark = pytest.mark.slow
+
 SOON_S = 5.0  # it takes a tenth of a second; the cores may be taken
 SMALL, LARGE = 10, 300_000
 """float32 rows a rank: with its header, and in a segment of the pool."""

@@ -306,6 +306,7 @@ def many_groups(rank, world, count):
     return before, settled()
 
 
+@pytest.mark.slow
 def test_groups_that_come_and_go_leave_nothing():
     """A page a group would show, and so would a descriptor, a mapping or a thread."""
     count = 1000
