@@ -7,12 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.mpi.promises import promises
+from benchmarks.mpi.promises import MANY_CORES, promises
 from benchmarks.mpi.results import Measured, merge
 from benchmarks.mpi.tables import draw, missing_text, tables_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- measured beside MPI: begin -->", "<!-- measured beside MPI: end -->"
 
 Runs = list[tuple[str, dict[str, Any]]]
 
@@ -32,13 +31,21 @@ def system() -> str:
     return f"{platform.system()} {platform.release().split('-')[0]}, {platform.machine()}"
 
 
+def markers(many_cores: bool) -> tuple[str, str]:
+    """Where the part of a machine with few or many cores begins and ends."""
+    what = f"measured beside MPI, {'many' if many_cores else 'few'} cores"
+    return f"<!-- {what}: begin -->", f"<!-- {what}: end -->"
+
+
 def write_docs(measured: Measured, on: str, page: Path = DOCS) -> None:
-    """Replaces what lies between the two markers; the rest of the page is written by hand."""
-    image = page.parent / "images" / "mpi.png"
+    """Replaces what lies between the two markers for such a machine; the rest of the page is written by hand."""
+    many = measured.cores >= MANY_CORES
+    image = page.parent / "images" / ("mpi_many_cores.png" if many else "mpi.png")
+    begin, end = markers(many)
     picture = [f"![Gather and one full read beside MPI](images/{image.name})"] if draw(measured, image) else []
     versions = " and ".join(measured.versions.values())
     head = f"Measured beside {versions} on {on}, {measured.cores} cores. {missing_text(measured)}".strip()
-    before, rest = page.read_text().split(BEGIN)
-    _, after = rest.split(END)
+    before, rest = page.read_text().split(begin)
+    _, after = rest.split(end)
     tables = [table.markdown() for table in reversed(tables_of(measured))]
-    page.write_text("\n\n".join([before + BEGIN, head, *picture, *tables, END]) + after)
+    page.write_text("\n\n".join([before + begin, head, *picture, *tables, end]) + after)
