@@ -42,7 +42,11 @@ def write_docs(measured: Measured, on: str, page: Path = DOCS) -> None:
     many = measured.cores >= MANY_CORES
     image = page.parent / "images" / ("mpi_many_cores.png" if many else "mpi.png")
     begin, end = markers(many)
-    picture = [f"![Gather and one full read beside MPI](images/{image.name})"] if draw(measured, image) else []
+    picture = (
+        [f"![Gather and one full read beside MPI](images/{image.name})"]
+        if draw(measured, image, world=8 if many else 4)
+        else []
+    )
     versions = " and ".join(measured.versions.values())
     head = f"Measured beside {versions} on {on}, {measured.cores} cores. {missing_text(measured)}".strip()
     before, rest = page.read_text().split(begin)

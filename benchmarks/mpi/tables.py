@@ -57,7 +57,7 @@ def missing_text(measured: Measured) -> str:
     return f"{' and '.join(missing)} is not installed there and left out." if missing else ""
 
 
-def draw(measured: Measured, path: Path, world: int = 4) -> bool:
+def draw(measured: Measured, path: Path, world: int) -> bool:
     """Even gathers with one full read: a line for each candidate. Writes nothing where the run has none."""
     points: dict[str, list[tuple[int, float]]] = {}
     for line in sorted(measured.lines, key=lambda each: each.case.nbytes):
