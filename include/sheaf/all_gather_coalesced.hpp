@@ -20,4 +20,12 @@ struct all_gather_coalesced_options {
 SHEAF_API std::vector<gathered> all_gather_coalesced(at::TensorList x,
                                                      const all_gather_coalesced_options& options = {});
 
+// The same, started, as all_gather_async does.
+SHEAF_API handle<std::vector<gathered>> all_gather_coalesced_async(at::TensorList x,
+                                                                   const all_gather_coalesced_options& options = {});
+inline void unpack(std::vector<at::Tensor> from, std::vector<gathered>& result) {
+  const auto count = from.size() / 2;
+  for (std::size_t i = 0; i < count; ++i) result.push_back({std::move(from[i]), std::move(from[count + i])});
+}
+
 }  // namespace sheaf

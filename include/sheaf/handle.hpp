@@ -22,6 +22,7 @@ class SHEAF_API call_under_way {
 
 // How a result is made of a call's tensors: an overload a type of result.
 inline void unpack(std::vector<at::Tensor> from, at::Tensor& result) { result = std::move(from[0]); }
+inline void unpack(std::vector<at::Tensor> from, std::vector<at::Tensor>& result) { result = std::move(from); }
 
 // Copies are the same call. One that is dropped without wait() goes on, since the other ranks need it; what was handed
 // to it must not be written before wait() has returned or done() is true.

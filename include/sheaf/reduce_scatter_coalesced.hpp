@@ -19,4 +19,8 @@ struct reduce_scatter_coalesced_options {
 SHEAF_API std::vector<at::Tensor> reduce_scatter_coalesced(at::TensorList y, const per_tensor<at::Tensor>& sizes,
                                                            const reduce_scatter_coalesced_options& options = {});
 
+// The same, started: see all_gather_async.
+SHEAF_API handle<std::vector<at::Tensor>> reduce_scatter_coalesced_async(
+    at::TensorList y, const per_tensor<at::Tensor>& sizes, const reduce_scatter_coalesced_options& options = {});
+
 }  // namespace sheaf

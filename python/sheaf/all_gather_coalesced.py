@@ -2,14 +2,55 @@
 """all_gather_coalesced: several tensors in one call."""
 
 from collections.abc import Sequence
+from typing import Literal, overload
 
 import torch
 
 from sheaf._arguments import Timeout, alone, seconds
 from sheaf._call import call
 from sheaf._coalesced import Each, ManySizes
-from sheaf._group import Group, ranks
+from sheaf._group import Group, Ranks, ranks
+from sheaf._handle import Finished, Handle
 from sheaf.all_gather import Gathered, Gradient
+
+
+@overload
+def all_gather_coalesced(
+    tensors: Sequence[torch.Tensor],
+    dim: int | Sequence[int] = 0,
+    *,
+    sizes: ManySizes = None,
+    grad: Gradient | Sequence[Gradient] = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: Literal[False] = False,
+) -> tuple[Gathered, ...]: ...
+
+
+@overload
+def all_gather_coalesced(
+    tensors: Sequence[torch.Tensor],
+    dim: int | Sequence[int] = 0,
+    *,
+    sizes: ManySizes = None,
+    grad: Gradient | Sequence[Gradient] = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: Literal[True],
+) -> Handle[tuple[Gathered, ...]]: ...
+
+
+@overload
+def all_gather_coalesced(
+    tensors: Sequence[torch.Tensor],
+    dim: int | Sequence[int] = 0,
+    *,
+    sizes: ManySizes = None,
+    grad: Gradient | Sequence[Gradient] = "sum",
+    group: Group = None,
+    timeout: Timeout = None,
+    async_op: bool,
+) -> tuple[Gathered, ...] | Handle[tuple[Gathered, ...]]: ...
 
 
 def all_gather_coalesced(
@@ -20,7 +61,8 @@ def all_gather_coalesced(
     grad: Gradient | Sequence[Gradient] = "sum",
     group: Group = None,
     timeout: Timeout = None,
-) -> tuple[Gathered, ...]:
+    async_op: bool = False,
+) -> tuple[Gathered, ...] | Handle[tuple[Gathered, ...]]:
     """Gathers several tensors of any dtypes, shapes and dims in one call: one exchange of headers, one payload, and one
     collective in the backward, which carries the gradients of those tensors that need one.
 
@@ -36,9 +78,11 @@ def all_gather_coalesced(
         grad: "sum", "mean" or "own", as in `all_gather`: one for all tensors, or a list with one for each.
         group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
         timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
+        async_op: start the call and return a handle at once. No tensor must be written before its `wait()`. At most 64
+            calls of a group may be in flight.
 
     Returns:
-        one `Gathered(tensor, sizes)` a tensor.
+        one `Gathered(tensor, sizes)` a tensor, or a handle whose `wait()` returns them.
 
     Example, where rank 0 holds 2 rows and rank 1 holds 3, with a mask that leaves each rank's first one out:
         >>> mask = torch.arange(x.shape[0]) > 0
@@ -46,8 +90,28 @@ def all_gather_coalesced(
         >>> y.tensor[kept.tensor].shape
         torch.Size([3, 4])
     """
+    if async_op and torch.compiler.is_compiling():
+        return Finished(all_gather_coalesced(tensors, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
     each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)
+    if async_op and where.world > 1 and each.is_on_host():
+        start = torch.ops.sheaf.start_all_gather_coalesced
+        limit = seconds(timeout)
+        return Handle(
+            call(start, each.tensors, each.table(), each.dims, where.world, each.modes, where.name, timeout=limit),
+            _gathered,
+        )
+    results = _all_gather_coalesced(each, where, timeout)
+    return Finished(results) if async_op else results
+
+
+def _gathered(tensors: list[torch.Tensor]) -> tuple[Gathered, ...]:
+    count = len(tensors) // 2
+    return tuple(map(Gathered, tensors[:count], tensors[count:]))
+
+
+def _all_gather_coalesced(each: Each, where: Ranks, timeout: Timeout) -> tuple[Gathered, ...]:
+    """Waits for the results."""
     if where.world == 1:
         return tuple(Gathered(alone(x), own) for x, own in zip(each.tensors, each.alone(), strict=True))
     ops = torch.ops.sheaf

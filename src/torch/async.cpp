@@ -49,11 +49,8 @@ tensor_list run_below(const operation_on& run, const tensor_list& tensors, const
 class started_call final : public call_under_way {
  public:
   started_call(std::shared_ptr<job> running, const request& what)
-      : running_(std::move(running)),
-        back_(what.back),
-        ties_(what.tensors),
-        joins_(what.with.mode != name(gradient::own) && !what.with.sized) {}
-  explicit started_call(tensor_list results) : results_(std::move(results)), joins_(false) {}
+      : running_(std::move(running)), back_(what.back), ties_(std::in_place, what.tensors, what.stays) {}
+  explicit started_call(tensor_list results) : results_(std::move(results)) {}
 
   tensor_list wait() override {
     const auto running = still_running();
@@ -61,9 +58,10 @@ class started_call final : public call_under_way {
     wait_for(*running);
     const std::lock_guard lock(mutex_);
     if (!running_) return results_;  // another thread was faster
-    const auto& said = running->said();
     results_ = running->take();
-    if (ties_->any()) ties_->tie(results_, back_(results_, said.sequence), joins_ && said.any_rank_records);
+    if (ties_->any()) {
+      for (const auto& how : back_(results_, running->said())) ties_->tie(results_, how);
+    }
     running_.reset();
     return results_;
   }
@@ -91,9 +89,8 @@ class started_call final : public call_under_way {
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<job> running_;
   tensor_list results_;
-  std::function<backward(const tensor_list&, std::int64_t)> back_;
+  decltype(request::back) back_;
   std::optional<ties> ties_;
-  const bool joins_;
 };
 
 }  // namespace

@@ -23,10 +23,12 @@ using tensor_list = std::vector<at::Tensor>;
 // An op, called through the dispatcher: from its tensors to its results, or from gradients to gradients.
 using operation_on = std::function<tensor_list(const tensor_list&)>;
 
-// How a call's backward is called: one gradient a differentiable result in, one a tensor out.
+// How a backward of a call is called: a gradient for each of these results in, one for each of these tensors out.
 struct backward {
   arguments with;
   operation_on run;
+  bool joins = false;                 // this rank takes part though it needs no gradient, and discards
+  std::vector<std::size_t> of = {0};  // results and tensors by their numbers, which are the same
 };
 
 // All that is to be known of one asynchronous call.
@@ -35,8 +37,9 @@ struct request {
   tensor_list tensors;  // what it is given and may be differentiated
   refusal why;          // what this rank sees wrong by itself
   operation_on run;
-  // Asked once the call is done; `origin` is its number.
-  std::function<backward(const tensor_list& results, std::int64_t origin)> back;
+  // Asked once the call is done. Tensors that travel share one; any other is local.
+  std::function<std::vector<backward>(const tensor_list& results, const outcome& said)> back;
+  std::vector<bool> stays = {};  // by tensor, where any does: its gradient does not travel
 };
 
 // Starts it. Waits for no other rank, except in the group's first call. Throws value_error for what this rank sees by
@@ -82,14 +85,14 @@ std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const argument
 // Tells the others in its turn, and throws value_error now.
 [[noreturn]] void refuse_in_turn(const std::shared_ptr<engine>& moves, const arguments& with, const std::string& why);
 
-// The backward of one call, in two nodes: one starts the collective when the gradient arrives, the other waits for it
-// before what comes before the call is differentiated.
+// The backward of one call, in two nodes: one starts the collective when the gradients arrive, the other waits for it
+// before what comes before the call is differentiated. A gradient that stays has one node, which waits for nobody.
 class ties {
  public:
   // At the start, for what is being recorded there.
-  explicit ties(const tensor_list& tensors);
-  // At the end. `others` record: then this rank takes part in the backward, and discards.
-  void tie(const tensor_list& results, const backward& how, bool others) const;
+  ties(const tensor_list& tensors, const std::vector<bool>& stays);
+  // At the end.
+  void tie(const tensor_list& results, const backward& how) const;
   bool any() const { return recording_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
 
@@ -125,31 +126,35 @@ struct StartBackward : torch::autograd::Node {
 
 struct ties::nodes {
   std::uint64_t order;
-  node_pointer await;  // null: nothing that was given needs a gradient
-  std::size_t tensors;
+  edge_list edges;  // by tensor, where its gradient goes from the call; invalid: nowhere
 };
 
-ties::ties(const tensor_list& tensors) : recording_(c10::GradMode::is_enabled()) {
+ties::ties(const tensor_list& tensors, const std::vector<bool>& stays) : recording_(c10::GradMode::is_enabled()) {
   if (!recording_) return;
-  node_pointer await;
-  if (torch::autograd::any_variable_requires_grad(tensors)) {
-    await = make_node<AwaitBackward>(torch::autograd::collect_next_edges(tensors));
-    for (const auto& one : tensors) await->add_input_metadata(one);
+  auto edges = torch::autograd::collect_next_edges(tensors);
+  edge_list travel(tensors.size());  // a node that waits must not lead to what does not
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (stays.empty() || !stays[i]) travel[i] = edges[i];
   }
-  at_start_ =
-      std::make_shared<nodes>(nodes{at::sequence_number::get_and_increment(), std::move(await), tensors.size()});
+  if (std::ranges::any_of(travel, &Edge::is_valid)) {
+    const auto await = make_node<AwaitBackward>(std::move(travel));
+    for (const auto& one : tensors) await->add_input_metadata(one);
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+      if (stays.empty() || !stays[i]) edges[i] = Edge(await, i);
+    }
+  }
+  at_start_ = std::make_shared<nodes>(nodes{at::sequence_number::get_and_increment(), std::move(edges)});
 }
 
-void ties::tie(const tensor_list& results, const backward& how, bool others) const {
-  if (!at_start_->await && !others) return;
+void ties::tie(const tensor_list& results, const backward& how) const {
   edge_list edges;
-  for (std::uint32_t number = 0; at_start_->await && number < at_start_->tensors; ++number) {
-    edges.emplace_back(at_start_->await, number);
+  for (const auto number : how.of) edges.push_back(at_start_->edges[number]);
+  if (std::ranges::none_of(edges, &Edge::is_valid)) {
+    if (!how.joins) return;
+    edges.clear();
   }
   const auto start = make_node<StartBackward>(at_start_->order, std::move(edges), how);
-  for (const auto& one : results) {
-    if (torch::autograd::isDifferentiableType(one.scalar_type())) torch::autograd::set_history(one, start);
-  }
+  for (const auto number : how.of) torch::autograd::set_history(results[number], start);
 }
 
 }  // namespace sheaf::async

@@ -58,18 +58,22 @@ std::shared_ptr<call_under_way> start_all_gather(const at::Tensor& x, const std:
         const auto total = rows->sum().item<std::int64_t>();
         return {ops::all_gather_sized(given[0], *rows, total, dim, world, "sum", group, grad, timeout, 0), *rows};
       },
-      .back = [=, own = why ? 0 : x.size(dim)](const tensor_list& results, std::int64_t origin) -> backward {
-        return {.with = {.op = operation::reduce_scatter,
-                         .mode = grad,
-                         .group = group,
-                         .world = world,
-                         .timeout = timeout,
-                         .sized = true,
-                         .local = grad == name(gradient::own),
-                         .origin = origin},
-                .run = [=, counts = results[1].clone()](const tensor_list& given) -> tensor_list {
-                  return {ops::reduce_scatter_sized(given[0], counts, own, dim, world, grad, group, timeout, origin)};
-                }};
+      .back = [=, own = why ? 0 : x.size(dim)](const tensor_list& results,
+                                               const outcome& said) -> std::vector<backward> {
+        const bool stays = grad == name(gradient::own);
+        const auto origin = said.sequence;
+        return {{.with = {.op = operation::reduce_scatter,
+                          .mode = grad,
+                          .group = group,
+                          .world = world,
+                          .timeout = timeout,
+                          .sized = true,
+                          .local = stays,
+                          .origin = origin},
+                 .run = [=, counts = results[1].clone()](const tensor_list& given) -> tensor_list {
+                   return {ops::reduce_scatter_sized(given[0], counts, own, dim, world, grad, group, timeout, origin)};
+                 },
+                 .joins = !stays && !rows && said.any_rank_records}};
       },
   });
 }
@@ -97,18 +101,19 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
       .run = [=](const tensor_list& given) -> tensor_list {
         return {ops::reduce_scatter_sized(given[0], rows, own, dim, world, mode, group, timeout, 0)};
       },
-      .back = [=, total = why ? 0 : y.size(dim)](const tensor_list&, std::int64_t origin) -> backward {
-        return {.with = {.op = operation::all_gather,
-                         .mode = mode,
-                         .group = group,
-                         .world = world,
-                         .timeout = timeout,
-                         .sized = true,
-                         .origin = origin},
-                .run = [=](const tensor_list& given) -> tensor_list {
-                  return {ops::all_gather_sized(given[0], rows, total, dim, world, mode, group, std::nullopt, timeout,
-                                                origin)};
-                }};
+      .back = [=, total = why ? 0 : y.size(dim)](const tensor_list&, const outcome& said) -> std::vector<backward> {
+        const auto origin = said.sequence;
+        return {{.with = {.op = operation::all_gather,
+                          .mode = mode,
+                          .group = group,
+                          .world = world,
+                          .timeout = timeout,
+                          .sized = true,
+                          .origin = origin},
+                 .run = [=](const tensor_list& given) -> tensor_list {
+                   return {ops::all_gather_sized(given[0], rows, total, dim, world, mode, group, std::nullopt, timeout,
+                                                 origin)};
+                 }}};
       },
   });
 }

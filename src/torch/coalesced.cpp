@@ -31,6 +31,8 @@ std::vector<std::int64_t> digest_of(const std::vector<std::int64_t>& sizes) {
   return digest;
 }
 
+bool is_learned(const at::Tensor& row) { return row.numel() > 0 && sizes_of(row).front() == not_given; }
+
 std::string shown(const rows_table& given) {
   std::string text;
   for (const auto& rows : given) text += (text.empty() ? "" : ", ") + (rows.empty() ? "learned" : list(rows));
@@ -43,18 +45,56 @@ refusal of_tensor(std::size_t index, const refusal& why) {
   return why ? refusal("tensor " + std::to_string(index) + ": " + *why) : why;
 }
 
+refusal check_each(at::TensorList tensors, at::IntArrayRef dims,
+                   const std::function<bool(const at::Tensor&)>& is_carried) {
+  if (tensors.empty()) return "no tensors were given";
+  if (tensors.size() > max_tensors) {
+    return "one call takes at most " + std::to_string(max_tensors) + " tensors, got " + std::to_string(tensors.size());
+  }
+  if (auto why = check_count("dim", dims.size(), tensors.size())) return why;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (const auto why = check_tensor(tensors[i], dims[i])) return of_tensor(i, why);
+    if (const auto why = check_carried(tensors[i], is_carried(tensors[i]))) return of_tensor(i, why);
+  }
+  return std::nullopt;
+}
+
+refusal check_modes(const mode_list& texts, std::size_t tensors, bool may_be_own) {
+  if (auto why = check_count("modes", texts.size(), tensors)) return why;
+  for (std::size_t i = 0; i < tensors; ++i) {
+    try {
+      const auto mode = gradient_from(std::string(texts.get(i)));
+      if (!may_be_own && mode == gradient::own) return of_tensor(i, "expected \"sum\" or \"mean\", got \"own\"");
+    } catch (const value_error& error) {
+      return of_tensor(i, error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+refusal check_table(const at::Tensor& sizes, std::size_t tensors, int world, bool may_be_learned) {
+  if (!sizes.defined() || sizes.dim() != 2 || sizes.size(0) != static_cast<std::int64_t>(tensors)) {
+    return "sizes must be one row of integers for each of " + std::to_string(tensors) + " tensors";
+  }
+  for (std::size_t i = 0; i < tensors; ++i) {
+    const auto row = sizes.select(0, static_cast<std::int64_t>(i));
+    if (may_be_learned && is_learned(row)) continue;
+    if (const auto why = check_sizes(row, world)) return of_tensor(i, why);
+  }
+  return std::nullopt;
+}
+
+rows_table table_of(const at::Tensor& sizes) {
+  rows_table table;
+  for (const auto& row : sizes.unbind(0)) {
+    table.push_back(is_learned(row) ? std::vector<std::int64_t>() : sizes_of(row));
+  }
+  return table;
+}
+
 coalesced::coalesced(const arguments& with, at::TensorList tensors, at::IntArrayRef dims)
     : run_(with), tensors_(tensors), dims_(dims) {
-  if (tensors.empty()) run_.refuse_if("no tensors were given");
-  if (tensors.size() > max_tensors) {
-    run_.refuse_if("one call takes at most " + std::to_string(max_tensors) + " tensors, got " +
-                   std::to_string(tensors.size()));
-  }
-  refuse_unless_each("dim", dims.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    refuse_if(i, check_tensor(tensors[i], dims[i]));
-    refuse_if(i, check_carried(tensors[i], run_.carries_on_host(tensors[i])));
-  }
+  run_.refuse_if(check_each(tensors, dims, [&](const at::Tensor& x) { return run_.carries_on_host(x); }));
 }
 
 void coalesced::refuse_unless_each(const char* what, std::size_t got) {
@@ -62,33 +102,15 @@ void coalesced::refuse_unless_each(const char* what, std::size_t got) {
 }
 
 std::vector<gradient> coalesced::modes(const mode_list& texts, bool may_be_own) {
-  refuse_unless_each("modes", texts.size());
+  run_.refuse_if(check_modes(texts, count(), may_be_own));
   std::vector<gradient> modes;
-  for (std::size_t i = 0; i < count(); ++i) {
-    try {
-      modes.push_back(gradient_from(texts.get(i)));
-    } catch (const value_error& error) {
-      refuse_if(i, error.what());
-    }
-    if (!may_be_own && modes.back() == gradient::own) refuse_if(i, "expected \"sum\" or \"mean\", got \"own\"");
-  }
+  for (std::size_t i = 0; i < count(); ++i) modes.push_back(gradient_from(std::string(texts.get(i))));
   return modes;
 }
 
 rows_table coalesced::given(const at::Tensor& sizes, bool may_be_learned) {
-  const auto tensors = static_cast<std::int64_t>(count());
-  if (!sizes.defined() || sizes.dim() != 2 || sizes.size(0) != tensors) {
-    run_.refuse_if("sizes must be one row of integers for each of " + std::to_string(tensors) + " tensors");
-  }
-  rows_table table;
-  for (std::size_t i = 0; i < count(); ++i) {
-    const auto row = sizes.select(0, static_cast<std::int64_t>(i));
-    auto rows = row.numel() > 0 ? sizes_of(row) : std::vector<std::int64_t>();
-    const bool learned = may_be_learned && !rows.empty() && rows.front() == not_given;
-    if (!learned) refuse_if(i, check_sizes(row, run_.world()));
-    table.push_back(learned ? std::vector<std::int64_t>() : std::move(rows));
-  }
-  return table;
+  run_.refuse_if(check_table(sizes, count(), run_.world(), may_be_learned));
+  return table_of(sizes);
 }
 
 void coalesced::describe(const std::vector<gradient>& modes, const rows_table& given, bool records) {

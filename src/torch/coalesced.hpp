@@ -2,6 +2,7 @@
 // What the coalesced ops share: checks that name the tensor, a header with a record a tensor, a bundle of all of them.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <sheaf/all_gather_coalesced.hpp>
 #include <string>
@@ -20,6 +21,14 @@ inline constexpr auto not_given = std::numeric_limits<std::int64_t>::min();
 
 // "tensor 2: …"
 refusal of_tensor(std::size_t index, const refusal& why);
+
+// What one rank sees wrong by itself, in the order in which it is said.
+refusal check_each(at::TensorList tensors, at::IntArrayRef dims,
+                   const std::function<bool(const at::Tensor&)>& is_carried);
+refusal check_modes(const mode_list& texts, std::size_t tensors, bool may_be_own);
+refusal check_table(const at::Tensor& sizes, std::size_t tensors, int world, bool may_be_learned);
+// Of sizes that passed.
+rows_table table_of(const at::Tensor& sizes);
 
 // One coalesced call, its tensors checked.
 class coalesced {

@@ -53,6 +53,20 @@ handle_pointer start_reduce_scatter(const at::Tensor& y, const at::Tensor& sizes
   return c10::make_intrusive<async_handle>(async::start_reduce_scatter(y, sizes, dim, world, mode, group, timeout));
 }
 
+handle_pointer start_all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
+                                          std::int64_t world, mode_list grad, std::string group,
+                                          timeout_argument timeout) {
+  return c10::make_intrusive<async_handle>(
+      async::start_all_gather_coalesced(x, sizes, dim, world, grad, group, timeout));
+}
+
+handle_pointer start_reduce_scatter_coalesced(at::TensorList y, const at::Tensor& sizes, at::IntArrayRef dim,
+                                              std::int64_t world, mode_list mode, std::string group,
+                                              timeout_argument timeout) {
+  return c10::make_intrusive<async_handle>(
+      async::start_reduce_scatter_coalesced(y, sizes, dim, world, mode, group, timeout));
+}
+
 std::vector<at::Tensor> wait_for(const handle_pointer& one) { return one->call->wait(); }
 
 bool is_done(const handle_pointer& one) { return one->call->done(); }
@@ -151,6 +165,14 @@ TORCH_LIBRARY(sheaf, library) {
       "start_reduce_scatter(Tensor y, Tensor sizes, int dim, int world, str mode, str group, *, float? timeout=None) "
       "-> __torch__.torch.classes.sheaf.Handle",
       start_reduce_scatter);
+  library.def(
+      "start_all_gather_coalesced(Tensor[] x, Tensor? sizes, int[] dim, int world, str[] grad, str group, *, "
+      "float? timeout=None) -> __torch__.torch.classes.sheaf.Handle",
+      start_all_gather_coalesced);
+  library.def(
+      "start_reduce_scatter_coalesced(Tensor[] y, Tensor sizes, int[] dim, int world, str[] mode, str group, *, "
+      "float? timeout=None) -> __torch__.torch.classes.sheaf.Handle",
+      start_reduce_scatter_coalesced);
   library.def("wait(__torch__.torch.classes.sheaf.Handle call) -> Tensor[]", wait_for);
   library.def("done(__torch__.torch.classes.sheaf.Handle call) -> bool", is_done);
   library.def("refuse(str op, str why, str group, bool sized) -> ()", refuse);

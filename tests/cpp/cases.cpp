@@ -32,7 +32,7 @@ case_list collected() {
   for (const auto& part :
        {all_gather_cases(), reduce_scatter_cases(), gather_sizes_cases(), coalesced_cases(), group_cases(),
         gradient_cases(), second_derivative_cases(), dtype_cases(), random_cases(), disagreement_cases(),
-        refusal_cases(), deadline_cases(), nn_cases(), compat_cases(), async_cases()}) {
+        refusal_cases(), deadline_cases(), nn_cases(), compat_cases(), async_cases(), async_coalesced_cases()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -24,6 +24,7 @@ using case_list = std::vector<test_case>;
 case_list all_gather_cases();
 case_list reduce_scatter_cases();
 case_list async_cases();
+case_list async_coalesced_cases();
 case_list gather_sizes_cases();
 case_list coalesced_cases();
 case_list group_cases();
