@@ -52,7 +52,7 @@ void pack_blocks(std::span<const memory> blocks, std::byte* to) {
   const auto places = packed_places(bytes);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (bytes[i] > 0) std::memcpy(to + places[i], blocks[i].data, blocks[i].size);
-    std::memset(to + places[i] + bytes[i], 0, places[i + 1] - places[i] - bytes[i]);
+    std::fill_n(to + places[i] + bytes[i], places[i + 1] - places[i] - bytes[i], std::byte{0});
   }
 }
 
@@ -112,11 +112,11 @@ memory bundle::run(int owner, std::int64_t first, std::int64_t count) const {
 void bundle::pack(int owner, std::int64_t first, std::int64_t count, std::byte* to) const {
   std::int64_t done = 0;
   for_each(owner, first, count, [&](const interval& one) {
-    std::memset(to + done, 0, one.from - done);
+    std::fill_n(to + done, one.from - done, std::byte{0});
     sheaf::pack(one.of.at, owner, one.of.whole.data, one.first, one.count, to + one.from);
     done = one.from + one.count;
   });
-  std::memset(to + done, 0, count - done);
+  std::fill_n(to + done, count - done, std::byte{0});
 }
 
 void bundle::sum(int owner, std::int64_t first, std::span<const std::byte* const> sources, std::byte* out,

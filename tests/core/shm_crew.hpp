@@ -71,7 +71,8 @@ class shm_crew {
     std::size_t pool_bytes = 16 * mib;
     std::size_t segment_bytes = 16 * mib;
     std::chrono::milliseconds timeout = 20s;
-    bool reach = true;
+    // Of threads only where no rank leaves early: what it showed is gone then, which processes survive.
+    bool reach = false;
   };
 
   explicit shm_crew(int world) : shm_crew(world, options{}) {}

@@ -185,7 +185,7 @@ TEST(shm_fuzz, threads_on_one_mapping) {
 
 TEST(shm_fuzz, threads_with_views) {
   fuzz_threads(2, views::own, 4 * mib, false);
-  fuzz_threads(3, views::own, mib, true);
+  fuzz_threads(3, views::own, mib, false);
 }
 
 TEST(forked_fuzz, two_processes) {
