@@ -39,7 +39,7 @@ std::int64_t quarter_of_memory() {
 std::string settings::text() const {
   return std::string("SHEAF_CHECK=") + (check ? "1" : "0") + " SHEAF_ENGINE=" + engine +
          " SHEAF_MESSAGE_BYTES=" + std::to_string(message_bytes) +
-         (is_pool_given ? " SHEAF_POOL_MB=" + std::to_string(pool_bytes >> 20) : "") + (reach ? "" : " SHEAF_REACH=0");
+         (is_pool_given ? " SHEAF_POOL_MB=" + std::to_string(pool_bytes >> 20) : "") + (reach ? " SHEAF_REACH=1" : "");
 }
 
 settings read_settings() {

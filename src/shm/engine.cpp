@@ -139,9 +139,8 @@ std::string engine::describe() const {
   const auto now = pool_->count();
   const auto mib = [](std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
   return "shm (all " + std::to_string(world_) + " ranks are processes of one host; " + std::to_string(now.used) +
-         " results and " + mib(now.resident) + " of " + mib(now.limit) + " in shared memory; sums " +
-         (reaches_ ? "read the memory of other ranks)"
-                   : "go through staging buffers: the memory of other ranks is closed)");
+         " results and " + mib(now.resident) + " of " + mib(now.limit) + " in shared memory" +
+         (reaches_ ? "; sums read the memory of other ranks)" : ")");
 }
 
 void engine::report(const call& now, const std::string& said) { patience_for(now).tell_others(said); }

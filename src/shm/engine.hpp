@@ -25,7 +25,7 @@ class engine final : public sheaf::engine {
     std::shared_ptr<notices> told;
     std::vector<std::optional<life>> lives;  // by rank, the own one empty
     std::size_t pool_bytes = std::size_t{1} << 30;
-    bool reach = true;  // read other ranks' memory where that is allowed
+    bool reach = false;  // read other ranks' memory in sums, where the system lets it
   };
   explicit engine(membership of);
 
