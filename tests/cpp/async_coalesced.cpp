@@ -5,18 +5,11 @@
 #include <vector>
 
 #include "cpp/cases.hpp"
+#include "cpp/kinds.hpp"
 #include "cpp/truth.hpp"
 
 namespace sheaf::test {
 namespace {
-
-struct kind {
-  ragged now;
-  gradient mode = gradient::sum;
-
-  bool records() const { return at::isFloatingType(now.type) || at::isComplexType(now.type); }
-};
-using kinds = std::vector<kind>;
 
 kinds mixed(int world, std::int64_t width) {
   const auto patterns = size_patterns(world);
@@ -32,18 +25,6 @@ std::vector<at::Tensor> leaves(const kinds& all, const std::function<at::Tensor(
   std::vector<at::Tensor> tensors;
   for (const auto& one : all) tensors.push_back(one.records() ? leaf(of(one)) : of(one));
   return tensors;
-}
-
-all_gather_coalesced_options options_of(const group& me, const kinds& all, int given) {
-  std::vector<std::int64_t> dims;
-  std::vector<std::optional<at::Tensor>> sizes;
-  std::vector<gradient> modes;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    dims.push_back(all[i].now.dim);
-    sizes.push_back(all[i].now.sizes_if(given == 2 || (given == 1 && i % 2 == 0)));
-    modes.push_back(all[i].mode);
-  }
-  return {.dim = dims, .sizes = sizes, .grad = modes, .group = me};
 }
 
 // First and second derivatives of a cube, where they are recorded.

@@ -3,24 +3,11 @@
 #include <functional>
 
 #include "cpp/cases.hpp"
+#include "cpp/kinds.hpp"
 #include "cpp/truth.hpp"
 
 namespace sheaf::test {
 namespace {
-
-struct kind {
-  ragged now;
-  gradient mode = gradient::sum;
-
-  bool records() const { return at::isFloatingType(now.type) || at::isComplexType(now.type); }
-  at::Tensor upstream(int rank) const {
-    return now.rows_of(mode == gradient::own    ? now.whole(rank)
-                       : mode == gradient::mean ? now.averaged()
-                                                : now.summed(),
-                       rank);
-  }
-};
-using kinds = std::vector<kind>;
 
 // Floats of several widths and modes beside a mask and ids, along different dims, with sizes of different patterns.
 kinds mixed(int world, std::int64_t width = 1) {
@@ -38,18 +25,6 @@ std::vector<at::Tensor> each(const kinds& all, const std::function<at::Tensor(co
   std::vector<at::Tensor> tensors;
   for (const auto& one : all) tensors.push_back(of(one));
   return tensors;
-}
-
-all_gather_coalesced_options options_of(const group& me, const kinds& all, int given) {
-  std::vector<std::int64_t> dims;
-  std::vector<std::optional<at::Tensor>> sizes;
-  std::vector<gradient> modes;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    dims.push_back(all[i].now.dim);
-    sizes.push_back(all[i].now.sizes_if(given == 2 || (given == 1 && i % 2 == 0)));
-    modes.push_back(all[i].mode);
-  }
-  return {.dim = dims, .sizes = sizes, .grad = modes, .group = me};
 }
 
 void check_gather(const group& me, const kinds& all) {

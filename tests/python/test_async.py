@@ -151,16 +151,10 @@ def test_second_derivative(world):
     run(world, second_order_of_every_mode)
 
 
-def starts_before_the_peer(rank, world):
-    """Rank 1 starts its call only once rank 0's start has returned: had that waited for it, nobody would go on."""
-    x = torch.full((rank + 1, 3), float(rank))
-    large = torch.full((rank + 1, LARGE), float(rank))
-    for call in (
-        lambda: sheaf.all_gather(x, async_op=True),
-        lambda: sheaf.all_gather(large, async_op=True),
-        lambda: sheaf.all_gather(large, sizes=[1, 2], async_op=True),
-        lambda: sheaf.reduce_scatter(torch.ones(3, LARGE), [1, 2], async_op=True),
-    ):
+def start_before_the_peer(rank, calls):
+    """Rank 1 starts each call only once rank 0's start has returned: had that waited for it, nobody would go on."""
+    sheaf.gather_sizes(torch.ones(1))  # in a group's first call ranks meet
+    for call in calls:
         now = key()
         if rank == 1:
             await_mark(now)
@@ -169,6 +163,18 @@ def starts_before_the_peer(rank, world):
             assert not handle.done()
             mark(now)
         handle.wait()
+
+
+def starts_before_the_peer(rank, world):
+    x = torch.full((rank + 1, 3), float(rank))
+    large = torch.full((rank + 1, LARGE), float(rank))
+    calls = (
+        lambda: sheaf.all_gather(x, async_op=True),
+        lambda: sheaf.all_gather(large, async_op=True),
+        lambda: sheaf.all_gather(large, sizes=[1, 2], async_op=True),
+        lambda: sheaf.reduce_scatter(torch.ones(3, LARGE), [1, 2], async_op=True),
+    )
+    start_before_the_peer(rank, calls)
 
 
 def test_a_start_waits_for_nobody():

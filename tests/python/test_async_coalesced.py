@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sheaf
 from pool import run
-from test_async import LARGE, Late, await_mark, key, mark
+from test_async import LARGE, Late, await_mark, key, mark, start_before_the_peer
 from test_coalesced import Ragged, divided, mixed, ways_to_give
 from truth import own_rows, patterns, rank_sum, same, values
 
@@ -185,22 +185,14 @@ def test_ranks_need_different_gradients(world):
 
 
 def starts_before_the_peer(rank, world):
-    """Rank 1 starts its call only once rank 0's start has returned: had that waited for it, nobody would go on."""
     small, large, ids = torch.ones(rank + 1, 3), torch.ones(rank + 1, LARGE), torch.arange(rank + 1)
-    for call in (
+    calls = (
         lambda: sheaf.all_gather_coalesced([small, ids], async_op=True),
         lambda: sheaf.all_gather_coalesced([large, ids], async_op=True),
         lambda: sheaf.all_gather_coalesced([large, ids], sizes=[1, 2], async_op=True),
         lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, LARGE), torch.ones(3)], [1, 2], async_op=True),
-    ):
-        now = key()
-        if rank == 1:
-            await_mark(now)
-        handle = call()
-        if rank == 0:
-            assert not handle.done()
-            mark(now)
-        handle.wait()
+    )
+    start_before_the_peer(rank, calls)
 
 
 def test_a_start_waits_for_nobody():
