@@ -111,7 +111,7 @@ build-gpu:
 	$(say) "build for CUDA"
 	@cmake -S . -B $(GPU_BUILD) -DSHEAF_CUDA=ON -DSHEAF_TESTS=ON -DSHEAF_WERROR=ON -DCMAKE_CUDA_ARCHITECTURES=native \
 	  -DPython_EXECUTABLE=$$(command -v $(GPU_PYTHON)) > /dev/null
-	@cmake --build $(GPU_BUILD) --target sheaf cuda_tests place_benchmark
+	@cmake --build $(GPU_BUILD) --target sheaf cuda_tests place_kernels
 
 test-gpu: ## CUDA tests: kernels, also under compute-sanitizer, and several ranks on one GPU; GPU_PYTHON has torch and pytest
 ifneq ($(NO_GPU),)
@@ -136,7 +136,7 @@ else
 	@$(MAKE) build-gpu
 	$(say) "GPU benchmarks"
 	@SHEAF_LIBRARY=$(CURDIR)/$(GPU_BUILD)/libsheaf.so PYTHONPATH=$(CURDIR)/python \
-	  $(GPU_PYTHON) -m benchmarks.gpu --kernels $(GPU_BUILD)/benchmarks/place_benchmark
+	  $(GPU_PYTHON) -m benchmarks.gpu --kernels $(GPU_BUILD)/benchmarks/libplace_kernels.so
 endif
 
 kernels: | .stamps/system-test ## compiles the CUDA kernels and their tests, where nvcc is there; runs nothing

@@ -33,16 +33,20 @@ inline void relax() {
 #endif
 }
 
-// Tries and gives way for a millisecond at most. More tries cost whole time slices as soon as ranks outnumber cores.
-// `gives_way`: false to leave the core at once instead.
+// A few tries. More cost whole time slices as soon as ranks outnumber cores.
 template <class Ready>
-bool is_soon(Ready&& ready, bool gives_way = true) {
+bool is_there_at_once(Ready&& ready) {
   constexpr int tries = 20;
   for (int i = 0; i < tries; ++i) {
     if (ready()) return true;
     relax();
   }
-  if (!gives_way) return false;
+  return false;
+}
+
+// Gives way to others for a millisecond at most.
+template <class Ready>
+bool is_soon(Ready&& ready) {
   const auto enough = clock::now() + std::chrono::milliseconds(1);
   do {
     ::sched_yield();

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "shm/engine.hpp"
 
-#include <sched.h>
-
+#include "shm/cores.hpp"
 #include "shm/reach.hpp"
 #include "shm/reduce_scatter.hpp"
 
 namespace sheaf::shm {
 namespace {
-
-int core_count() {
-  cpu_set_t allowed;
-  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
 
 bool can_reach_all(const arena& place, int rank) {
   for (int peer = 0; peer < place.shape().world; ++peer) {
@@ -57,8 +51,16 @@ void engine::throw_if_dead(std::uint64_t sequence) const {
   }
 }
 
-bool engine::shares_core_with(int peer) const {
-  return has_cores_ && of(peer).core.load(std::memory_order_relaxed) == ::sched_getcpu();
+void engine::leave_core_of(int peer) {
+  if (!has_cores_ || rank_ < peer) return;
+  const auto core_of = [this](int one) { return of(one).core.load(std::memory_order_relaxed); };
+  if (core_of(peer) != ::sched_getcpu()) return;
+  move_to_core([&](int core) {
+    for (int one = 0; one < world_; ++one) {
+      if (one != rank_ && core_of(one) == core) return true;
+    }
+    return false;
+  });
 }
 
 patience engine::patience_for(const call& now) {

@@ -61,9 +61,9 @@ class engine final : public sheaf::engine {
   void await(patience& waiting, int peer, Ready&& ready);
   // Throws peer_gone when the process of a rank that is still in this call has ended.
   void throw_if_dead(std::uint64_t sequence) const;
-  // Whether `peer` was last seen on this very core though there are enough: giving way would keep both there for long,
-  // while whoever sleeps is woken on a core that is free.
-  bool shares_core_with(int peer) const;
+  // Where there are cores enough, yet `peer` was last seen on this very one: the kernel may leave both there for long,
+  // each waiting for the other's time slice. The higher rank goes.
+  void leave_core_of(int peer);
   patience patience_for(const call& now);
   // The last call that a rank was seen in, and whether its process is stopped.
   std::optional<note> last_seen(int peer) const;
@@ -124,7 +124,9 @@ class engine final : public sheaf::engine {
 template <class Ready>
 void engine::await(patience& waiting, int peer, Ready&& ready) {
   const auto is_there = [&] { return ready(peer); };
-  if (is_soon(is_there, !shares_core_with(peer))) return;
+  if (is_there_at_once(is_there)) return;
+  leave_core_of(peer);
+  if (is_soon(is_there)) return;
   waiting.wait(
       peer,
       [&](clock::time_point until) {

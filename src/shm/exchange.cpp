@@ -109,7 +109,7 @@ std::vector<std::optional<frame>> engine::refuse(const call& now) {
   const auto until = clock::now() + refusal_grace;
   const auto within_grace = [&](int peer, auto&& ready) {
     const auto is_there = [&] { return ready(peer); };
-    return peer == rank_ || is_soon(is_there) || sleep_until(of(peer), is_there, until);
+    return peer == rank_ || is_there_at_once(is_there) || is_soon(is_there) || sleep_until(of(peer), is_there, until);
   };
   for (int peer = 0; peer < world_; ++peer) {
     if (!within_grace(peer, [&](int one) { return may_post(one, sequence); })) return {};

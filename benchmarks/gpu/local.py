@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""What a rank does on its device beside the collective, in one process with the blocks of eight ranks."""
+
+import torch
+from torch.nn.functional import pad
+
+from benchmarks.gpu.kernels import WORLD, Kernels, Scene
+from benchmarks.gpu.timing import MIB, Body, in_turns, sizes_of
+
+ROW = 1024
+"""Elements of a row, or chunks of an inner dim."""
+
+
+def padded_to(x: torch.Tensor, longest: int, dim: int) -> torch.Tensor:
+    short = longest - x.shape[dim]
+    return pad(x, (0, 0, 0, short) if dim == 0 else (0, short))
+
+
+def padded_local(padded: list[torch.Tensor], own: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
+    """What the padded way does on the device beside its collective, which left `padded`; sizes being known."""
+    longest = max(sizes)
+    padded_to(own, longest, dim)
+    real = torch.arange(longest, device=own.device) < torch.tensor(sizes, device=own.device).unsqueeze(1)
+    return torch.cat(padded, dim).index_select(dim, real.flatten().nonzero().squeeze(1))
+
+
+def measure(kernels: Kernels | None, device: str, mib: int, pattern: str, dim: int, rounds: int) -> str:
+    sizes = sizes_of(pattern, mib * MIB // (4 * ROW), WORLD)
+    blocks = [torch.rand((rows, ROW) if dim == 0 else (ROW, rows), device=device) for rows in sizes]
+    padded = [padded_to(block, max(sizes), dim) for block in blocks]
+    whole, again = torch.cat(blocks, dim), torch.empty_like(torch.cat(blocks, dim))
+    ways: dict[str, Body] = {
+        "copy": lambda: again.copy_(whole),
+        "padded": lambda: padded_local(padded, blocks[0], sizes, dim),
+    }
+    if dim == 0:  # the collective puts the others' blocks in their places
+        ways["sheaf"] = lambda: again[: sizes[0]].copy_(blocks[0])
+    elif kernels:
+        packed = torch.cat([block.flatten() for block in blocks])
+        place = kernels.place(Scene("", whole.dtype, 1, tuple(sizes)), ROW)
+        ways["sheaf"] = lambda: place(packed, again)
+    ms = in_turns(ways, device, rounds, 10)
+    assert torch.equal(padded_local(padded, blocks[0], sizes, dim), whole), "the padded way is wrong"
+    ratio = f"{ms['padded'] / ms['sheaf']:.1f}x" if "sheaf" in ms else "not measured"
+    times = [f"{ms[name]:.3f}" if name in ms else "" for name in ("copy", "padded", "sheaf")]
+    return f"| {mib} MiB | {pattern} | {dim} | {' | '.join(times)} | {ratio} |"
+
+
+def table(kernels: Kernels | None, device: str, mibs: list[int], rounds: int) -> list[str]:
+    lines = [
+        "| N | pattern | dim | one copy of N, ms | padded way, ms | Sheaf, ms | Sheaf is faster |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for mib in mibs:
+        for dim in (0, 1):
+            lines += [measure(kernels, device, mib, pattern, dim, rounds) for pattern in ("skew 2", "skew 4", "heavy")]
+    return lines

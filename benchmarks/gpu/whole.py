@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""Whole gathers of ranks that share one GPU, beside the padded way."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import pad
+
+import sheaf
+from benchmarks.gpu.timing import Body, in_turns, sizes_of
+
+ROW = 1024
+"""Elements in a row, at most."""
+
+
+def padded_gather(x: torch.Tensor, world: int) -> torch.Tensor:
+    """The padded way on the device, sizes exchanged and all."""
+    own = torch.tensor([x.shape[0]], device=x.device)
+    heard = [torch.empty_like(own) for _ in range(world)]
+    dist.all_gather(heard, own)
+    sizes = torch.cat(heard).tolist()
+    longest = max(sizes)
+    padded = pad(x, (0, 0, 0, longest - x.shape[0]))
+    blocks = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(blocks, padded)
+    real = torch.arange(longest, device=x.device) < torch.tensor(sizes, device=x.device).unsqueeze(1)
+    return torch.cat(blocks).index_select(0, real.flatten().nonzero().squeeze(1))
+
+
+def rank_body(rank: int, world: int, store: str, device: str, kibs: list[int], rounds: int) -> None:
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)
+    for kib in kibs:
+        for pattern in ("even", "skew 2", "heavy"):
+            row = min(ROW, max(1, kib * 1024 // (4 * 4 * world)))
+            sizes = sizes_of(pattern, kib * 1024 // (4 * row), world)
+            x = torch.rand(sizes[rank], row, device=device)
+            upstream = torch.rand(sum(sizes), row, device=device)
+            truth = padded_gather(x, world)
+            assert torch.equal(sheaf.all_gather(x).tensor, truth), "the ways differ"
+            ways: dict[str, Body] = {
+                "padded": lambda x=x: padded_gather(x, world),
+                "learned": lambda x=x: sheaf.all_gather(x),
+                "given": lambda x=x, sizes=sizes: sheaf.all_gather(x, sizes=sizes),
+                "all-reduce": lambda upstream=upstream: dist.all_reduce(upstream.clone()),
+                "scatter": lambda upstream=upstream, sizes=sizes: sheaf.reduce_scatter(upstream, sizes),
+            }
+            ms = in_turns(ways, device, rounds, 1 if kib > 1024 else 10, dist.barrier)
+            if rank == 0:
+                cells = [f"{ms['padded']:.2f}", *(f"{ms['padded'] / ms[name]:.2f}" for name in ("learned", "given"))]
+                cells += [f"{ms['all-reduce']:.2f}", f"{ms['all-reduce'] / ms['scatter']:.2f}"]
+                print(f"| {kib} KiB | {pattern} | {' | '.join(cells)} |", flush=True)
+    dist.destroy_process_group()
+
+
+def table(device: str, world: int, kibs: list[int], rounds: int) -> list[str]:
+    """Ranks as processes on one device; NCCL must take them for hosts of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = []
+        for rank in range(world):
+            env = {**os.environ, "NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+            given = [rank, world, f"{folder}/store", device, ",".join(map(str, kibs)), rounds]
+            command = [sys.executable, "-m", "benchmarks.gpu", "--rank", *map(str, given)]
+            ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE if rank == 0 else None, text=True))
+        lines, _ = ranks[0].communicate(timeout=600)
+        if any(each.wait(60) for each in ranks):
+            raise SystemExit("a rank failed")
+    head = "| N | pattern | padded way, ms | sheaf, learned | sheaf, given | all-reduce, ms | sheaf's backward |"
+    return [head, "| --- " * 7 + "|", *lines.splitlines()]
