@@ -8,13 +8,16 @@ from typing import NoReturn, TypeAlias
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.compiler import is_compiling
 
 from sheaf._group import Ranks
 
 Sizes: TypeAlias = torch.Tensor | Sequence[int]
 Timeout: TypeAlias = float | timedelta | None
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor)
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor))
+_TIMES = (int, float, timedelta)
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 def refuse(op: str, why: str, where: Ranks, *, sized: bool) -> NoReturn:
@@ -37,29 +40,32 @@ def check_types(
 ) -> None:
     """What torch would refuse, or a subclass take for itself, before the op sees it and the other ranks hear of it.
     `of` says which of several tensors it is."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return
-
-    def no(why: str) -> NoReturn:
+    why = _objection(x, dim, sized, mode, timeout)
+    if why is not None:
         refuse(op, of + why, where, sized=sized)
 
+
+def _objection(x: object, dim: object, sized: bool, mode: object, timeout: object) -> str | None:
     if not isinstance(dim, int) or isinstance(dim, bool):
-        no(f"dim must be an integer, got {dim!r}")
+        return f"dim must be an integer, got {dim!r}"
     if not isinstance(mode, str):
-        no(f"a mode is a string, got {mode!r}")
-    if not isinstance(timeout, int | float | timedelta | None):
-        no(f"timeout must be a number of seconds or a timedelta, got {timeout!r}")
+        return f"a mode is a string, got {mode!r}"
+    if timeout is not None and not isinstance(timeout, _TIMES):
+        return f"timeout must be a number of seconds or a timedelta, got {timeout!r}"
     if not isinstance(x, torch.Tensor):
-        no(f"a tensor is needed, got {type(x).__name__}")
+        return f"a tensor is needed, got {type(x).__name__}"
     if type(x) not in _PLAIN:
         advice = "its to_local()" if hasattr(x, "to_local") else "a plain torch.Tensor"
-        no(f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}")
-    if _is_differentiated(x):
-        no("torch.func transforms are not supported, but for vmap: use torch.autograd.grad")
+        return f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}"
+    if _is_wrapped(x) and _is_differentiated(x):
+        return "torch.func transforms are not supported, but for vmap: use torch.autograd.grad"
     if x.is_nested:  # torch has no kernel of ours to call for these
-        no("nested tensors are not taken: pass the values and gather along their ragged dim")
+        return "nested tensors are not taken: pass the values and gather along their ragged dim"
     if x.is_meta and not sized and type(x) is not FakeTensor:
-        no("meta tensors hold no data: with sizes unknown there is nothing to gather")
+        return "meta tensors hold no data: with sizes unknown there is nothing to gather"
+    return None
 
 
 def _is_differentiated(x: torch.Tensor) -> bool:
@@ -86,7 +92,7 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "") -> torch.Tensor:
         no(f"sizes must be a tensor, a list or a tuple, got {type(sizes).__name__}")
     if not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
         no(f"sizes must be integers, got {list(sizes)}")
-    if not torch.compiler.is_compiling() and sum(map(abs, sizes)) >= 2**63:
+    if not is_compiling() and sum(map(abs, sizes)) >= 2**63:
         no(f"sizes must add up to what 63 bits hold, got {list(sizes)}")
     return torch.tensor(sizes, dtype=torch.int64)
 

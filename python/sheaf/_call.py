@@ -3,11 +3,13 @@
 
 from typing import Any
 
-import torch
+from torch.compiler import is_compiling
 
 
-def call(op: Any, *args: object, **keywords: object) -> Any:
-    if torch.compiler.is_compiling():
+def call(op: Any, *args: object, timeout: float | None, **keywords: object) -> Any:
+    if timeout is not None:  # torch takes its time over each keyword
+        keywords["timeout"] = timeout
+    if is_compiling():
         return op(*args, **keywords)
     try:
         return op(*args, **keywords)

@@ -28,11 +28,13 @@ class Engine(NamedTuple):
 
 def ranks(group: Group) -> Ranks:
     """Asked at every call: nothing is cached about being distributed."""
-    if not dist.is_available() or dist.group.WORLD is None:
+    found = dist.group.WORLD
+    if found is None:
         if group is not None:
             raise ValueError("a group was given, but torch.distributed is not initialized: call init_process_group")
         return Ranks("", 0, 1)
-    found = process_group(group)
+    if group is not None:
+        found = process_group(group)
     rank = found.rank()
     if rank < 0:
         raise ValueError("this process is not a rank of the group: call only where it is")

@@ -25,7 +25,7 @@ class Handle(Generic[Result]):
     def wait(self) -> Result:
         """What the call would have returned, or raised. A second time it returns the same tensors."""
         if not hasattr(self, "_result"):
-            self._result = self._finish(call(torch.ops.sheaf.wait, self._under_way))
+            self._result = self._finish(call(torch.ops.sheaf.wait, self._under_way, timeout=None))
         return self._result
 
     def done(self) -> bool:

@@ -4,6 +4,7 @@
 from typing import Literal, NamedTuple, overload
 
 import torch
+from torch.compiler import is_compiling
 from torch.utils._pytree import _register_namedtuple
 
 from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds
@@ -114,7 +115,7 @@ def all_gather(
         >>> y.shape, sizes.tolist()
         (torch.Size([5, 4]), [2, 3])
     """
-    if async_op and torch.compiler.is_compiling():
+    if async_op and is_compiling():
         return Finished(all_gather(x, dim, sizes=sizes, grad=grad, group=group, timeout=timeout, valid=valid))
     where = ranks(group)
     check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout)
@@ -153,7 +154,7 @@ def _all_gather(
         return Gathered(alone(x), own)
     limit = seconds(timeout)
     if given is None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             return Gathered(*call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
         given = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=limit)
