@@ -68,6 +68,11 @@ class Case:
         return 40 if self.nbytes <= 4 * KIB else 10
 
     @property
+    def patience(self) -> int:
+        """How many times the usual time this case may take: small calls vary most."""
+        return 3 if self.nbytes <= 4 * KIB else 1
+
+    @property
     def sizes(self) -> list[int]:
         return sizes_of(self.skew, self.world, self.shape[self.dim])
 

@@ -64,7 +64,9 @@ def results_of(rank: int, groups: Groups, plan: Plan) -> Iterator[Result]:
     for case in (case for case in plan.latency if case.world == world):
         yield latency.measure(case, rank, groups.chosen, plan.blocks)
     for case in (case for case in plan.cases if case.world == world):
-        rounds, timings = measure(workload_of(case, rank, groups, plan.candidates), plan.seconds, plan.rounds)
+        rounds, timings = measure(
+            workload_of(case, rank, groups, plan.candidates), plan.seconds * case.patience, plan.rounds
+        )
         yield Result(case, rounds, timings=timings)
     for case in (case for case in plan.memory if case.world == world):
         work = workload_of(case, rank, groups, plan.candidates)

@@ -38,7 +38,8 @@ sheaf::memory gather(const buffers& on, int number, sheaf::memory given) {
   }
   auto result = given.data ? std::move(given) : run.take_private(static_cast<std::size_t>(at.bytes()));
   for (int rank = 0; rank < engine.world(); ++rank) {
-    sheaf::place(at, rank, inlined(frames[rank], at.block_bytes(rank)).data(), result.data);
+    const auto* block = rank == engine.rank() ? own.data : inlined(frames[rank], at.block_bytes(rank)).data();
+    sheaf::place(at, rank, block, result.data);
   }
   return result;
 }

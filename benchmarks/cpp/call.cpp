@@ -22,11 +22,13 @@ call::~call() { engine_.end(now_); }
 
 std::vector<sheaf::frame> call::learn(std::span<const std::byte> data) {
   const auto sizes = std::as_bytes(std::span(given_));
-  payload_.assign(sizes.begin(), sizes.end());
-  payload_.insert(payload_.end(), data.begin(), data.end());
-  auto said = engine_.exchange(now_, payload_);
+  auto said = engine_.exchange(now_, {sizes.size() + data.size(), [&](std::byte* to) {
+                                        if (!sizes.empty()) std::memcpy(to, sizes.data(), sizes.size());
+                                        if (!data.empty()) std::memcpy(to + sizes.size(), data.data(), data.size());
+                                      }});
   if (const auto error = sheaf::verdict(said)) throw sheaf::value_error(*error);
   std::vector<sheaf::frame> frames;
+  frames.reserve(said.size());
   for (auto& one : said) {
     one->payload = one->payload.subspan(sizes.size());
     frames.push_back(std::move(*one));
@@ -61,6 +63,7 @@ void call::reduce_scatter(const sheaf::layout& at, const sheaf::memory& whole, c
 
 std::vector<std::int64_t> rows_of(const std::vector<sheaf::frame>& frames) {
   std::vector<std::int64_t> rows;
+  rows.reserve(frames.size());
   for (const auto& said : frames) rows.push_back(said.head.tensors[0].shape[0]);
   return rows;
 }

@@ -35,7 +35,6 @@ class call {
   sheaf::engine& engine_;
   sheaf::call now_;
   std::vector<std::int64_t> given_;
-  std::vector<std::byte> payload_;
 };
 
 std::vector<std::int64_t> rows_of(const std::vector<sheaf::frame>& frames);

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch.compiler import is_compiling
 
 from sheaf._arguments import Sizes, Timeout, check_types, refuse, rows
 from sheaf._group import Ranks
@@ -42,13 +43,9 @@ class Each:
         refuse(self.op, why, self.where, sized=self.sized)
 
     def _check_types(self, timeout: Timeout) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         for i, (x, dim, mode) in enumerate(zip(self.tensors, self.dims, self.modes, strict=True)):
-            # Nearly all of them, at once.
-            plain = type(x) is torch.Tensor and type(dim) is int and type(mode) is str and timeout is None
-            if plain and not x.is_nested and not x.is_meta:
-                continue
             check_types(self.op, x, dim, self.where, sized=self.sized, mode=mode, timeout=timeout, of=f"tensor {i}: ")
 
     def _one_each(self, what: str, value: Any) -> list[Any]:
@@ -107,6 +104,13 @@ class Each:
         names = [f"{self.op}: tensor {i}" for i in range(len(self.tensors))]
         every = zip(self.tensors, self.rows, self.dims, names, self.modes, strict=True)
         return [torch.ops.sheaf.alone(*one) for one in every]
+
+
+def are_plain(tensors: Any) -> bool:
+    """Whether check_types has nothing to object to: what nearly all calls bring, seen at once."""
+    if type(tensors) not in (list, tuple) or not tensors or torch._C._functorch.maybe_current_level() is not None:
+        return False
+    return all(type(x) is torch.Tensor and not x.is_nested and not x.is_meta for x in tensors)
 
 
 def _is_one_row(sizes: object) -> bool:

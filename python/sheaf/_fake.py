@@ -71,9 +71,10 @@ def _all_gather_coalesced(
     group: str,
     *,
     timeout: float | None = None,
-) -> tuple[list[torch.Tensor], torch.Tensor]:
-    gathered = [_with_rows(one, at, get_ctx().new_dynamic_size()) for one, at in zip(x, dim, strict=True)]
-    return gathered, _sizes_of_each(x, world)
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    dims = list(dim) * len(x) if len(dim) == 1 else dim
+    gathered = [_with_rows(one, at, get_ctx().new_dynamic_size()) for one, at in zip(x, dims, strict=True)]
+    return gathered, [_sizes(world) for _ in x]
 
 
 def _all_gather_coalesced_sized(

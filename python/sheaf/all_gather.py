@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """all_gather, and what goes with a gathered tensor: gather_sizes, split, offset."""
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -23,6 +25,9 @@ class Gathered(NamedTuple):
     sizes: torch.Tensor
     """int64 on the CPU, one entry a rank."""
 
+
+made: Callable[[Iterable[torch.Tensor]], Gathered] = partial(tuple.__new__, Gathered)
+"""From both, without the call that Gathered() is."""
 
 _register_namedtuple(Gathered, serialized_type_name="sheaf.Gathered")  # so that exported programs can be saved
 
@@ -155,7 +160,7 @@ def _all_gather(
     limit = seconds(timeout)
     if given is None:
         if not is_compiling():
-            return Gathered(*call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
+            return made(call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
         given = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=limit)
     total = given.sum().item() if sizes is None or isinstance(sizes, torch.Tensor) else sum(sizes)

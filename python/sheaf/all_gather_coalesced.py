@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import Literal, overload
 
 import torch
+from torch.compiler import is_compiling
 
 from sheaf._arguments import Timeout, alone, seconds
 from sheaf._call import call
-from sheaf._coalesced import Each, ManySizes
+from sheaf._coalesced import Each, ManySizes, are_plain
 from sheaf._group import Group, Ranks, ranks
 from sheaf._handle import Finished, Handle
-from sheaf.all_gather import Gathered, Gradient
+from sheaf.all_gather import Gathered, Gradient, made
 
 
 @overload
@@ -90,9 +91,14 @@ def all_gather_coalesced(
         >>> y.tensor[kept.tensor].shape
         torch.Size([3, 4])
     """
-    if async_op and torch.compiler.is_compiling():
+    if async_op and is_compiling():
         return Finished(all_gather_coalesced(tensors, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
+    if (
+        (sizes is None and timeout is None and not async_op and where.world > 1 and not is_compiling())
+        and (type(dim) is int and type(grad) is str and are_plain(tensors))
+    ):
+        return _learned(tensors, None, [dim], [grad], where, None)
     each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)
     if async_op and where.world > 1 and each.is_on_host():
         start = torch.ops.sheaf.start_all_gather_coalesced
@@ -110,17 +116,27 @@ def _gathered(tensors: list[torch.Tensor]) -> tuple[Gathered, ...]:
     return tuple(map(Gathered, tensors[:count], tensors[count:]))
 
 
+def _learned(
+    tensors: Sequence[torch.Tensor],
+    given: torch.Tensor | None,
+    dims: list[int],
+    modes: list[str],
+    where: Ranks,
+    limit: float | None,
+) -> tuple[Gathered, ...]:
+    op = torch.ops.sheaf.all_gather_coalesced
+    gathered, rows = call(op, tensors, given, dims, where.world, modes, where.name, timeout=limit)
+    return tuple(map(made, zip(gathered, rows, strict=True)))
+
+
 def _all_gather_coalesced(each: Each, where: Ranks, timeout: Timeout) -> tuple[Gathered, ...]:
     """Waits for the results."""
     if where.world == 1:
         return tuple(Gathered(alone(x), own) for x, own in zip(each.tensors, each.alone(), strict=True))
     ops = torch.ops.sheaf
     given, limit = each.table(), seconds(timeout)
-    if not each.sized and not torch.compiler.is_compiling():
-        gathered, learned = call(
-            ops.all_gather_coalesced, each.tensors, given, each.dims, where.world, each.modes, where.name, timeout=limit
-        )
-        return tuple(map(Gathered, gathered, learned.unbind(0)))
+    if not each.sized and not is_compiling():
+        return _learned(each.tensors, given, each.dims, each.modes, where, limit)
     if each.sized:
         totals = each.totals()
     else:

@@ -31,8 +31,8 @@ class chosen final : public engine {
   carriage carries(device_type device) const override;
   std::size_t inline_bytes() const override { return inner_->inline_bytes(); }
 
-  std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override {
-    return inner_->exchange(now, payload);
+  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override {
+    return inner_->exchange(now, data);
   }
   std::vector<std::optional<frame>> refuse(const call& now) override { return inner_->refuse(now); }
   void report(const call& now, const std::string& said) override { inner_->report(now, said); }

@@ -38,34 +38,33 @@ struct bundle::interval {
   std::int64_t from;
 };
 
-std::vector<std::int64_t> packed_places(std::span<const std::int64_t> bytes) {
-  std::vector<std::int64_t> places{0};
-  for (const auto block : bytes) {
-    places.push_back(added(places.back(), bytes.size() == 1 ? block : rounded(block, element_grain)));
-  }
-  return places;
+std::int64_t packed_bytes(std::int64_t bytes, std::size_t count) {
+  return count == 1 ? bytes : rounded(bytes, element_grain);
 }
 
-void pack_blocks(std::span<const memory> blocks, std::byte* to) {
-  std::vector<std::int64_t> bytes;
-  for (const auto& block : blocks) bytes.push_back(static_cast<std::int64_t>(block.size));
-  const auto places = packed_places(bytes);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (bytes[i] > 0) std::memcpy(to + places[i], blocks[i].data, blocks[i].size);
-    std::fill_n(to + places[i] + bytes[i], places[i + 1] - places[i] - bytes[i], std::byte{0});
-  }
+std::byte* pack_block(const memory& block, std::size_t count, std::byte* to) {
+  if (block.size > 0) std::memcpy(to, block.data, block.size);
+  auto* const end = to + packed_bytes(static_cast<std::int64_t>(block.size), count);
+  std::fill(to + block.size, end, std::byte{0});
+  return end;
 }
 
 bundle::bundle(int rank, std::vector<part> parts) : rank_(rank), parts_(std::move(parts)) {
   const auto world = static_cast<int>(parts_.front().at.sizes.size());
   packed_.row_bytes = 1;
-  std::vector<std::int64_t> bytes(parts_.size());
+  packed_.sizes.reserve(world);
+  packed_.offsets.reserve(world);
+  places_.reserve(world * parts_.size());
+  whole_places_.reserve(parts_.size());
   for (int one = 0; one < world; ++one) {
-    for (std::size_t i = 0; i < parts_.size(); ++i) bytes[i] = parts_[i].at.block_bytes(one);
-    places_.push_back(packed_places(bytes));
-    packed_.sizes.push_back(places_.back().back());
+    std::int64_t end = 0;
+    for (const auto& each : parts_) {
+      places_.push_back(end);
+      end = added(end, packed_bytes(each.at.block_bytes(one), parts_.size()));
+    }
+    packed_.sizes.push_back(end);
     packed_.offsets.push_back(packed_.rows);
-    packed_.rows = added(packed_.rows, places_.back().back());
+    packed_.rows = added(packed_.rows, end);
   }
   wholes_.row_bytes = 1;
   for (const auto& one : parts_) {
@@ -77,21 +76,23 @@ bundle::bundle(int rank, std::vector<part> parts) : rank_(rank), parts_(std::mov
 }
 
 void bundle::pack_own(std::byte* to) const {
-  std::vector<memory> blocks;
-  for (const auto& one : parts_) blocks.push_back(one.own);
-  pack_blocks(blocks, to);
+  for (const auto& one : parts_) to = pack_block(one.own, parts_.size(), to);
+}
+
+void bundle::place_own() const {
+  for (const auto& one : parts_) place(one.at, rank_, one.own.data, one.whole.data);
 }
 
 void bundle::unpack(int rank, const std::byte* from) const {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    place(parts_[i].at, rank, from + places_[rank][i], parts_[i].whole.data);
+    place(parts_[i].at, rank, from + place_of(rank, i), parts_[i].whole.data);
   }
 }
 
 template <class Body>
 void bundle::for_each(int owner, std::int64_t first, std::int64_t count, Body&& body) const {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const auto begin = places_[owner][i];
+    const auto begin = place_of(owner, i);
     const auto end = begin + parts_[i].at.block_bytes(owner);
     const auto from = std::max(first, begin);
     const auto until = std::min(first + count, end);

@@ -19,11 +19,11 @@ struct part {
   memory own = {};    // of the own block
 };
 
-// Where each of several blocks of so many bytes begins in their packed form, and behind the last one where that ends.
-// Throws value_error beyond 63 bits.
-std::vector<std::int64_t> packed_places(std::span<const std::int64_t> bytes);
-// Blocks to their packed form. What lies between them is zero.
-void pack_blocks(std::span<const memory> blocks, std::byte* to);
+// What a block of so many bytes takes in the packed form of `count` blocks. Throws value_error beyond 63 bits.
+std::int64_t packed_bytes(std::int64_t bytes, std::size_t count);
+// A block to its place in their packed form, where it begins at `to`; returns where it ends. What is between it and the
+// next one is zero.
+std::byte* pack_block(const memory& block, std::size_t count, std::byte* to);
 
 class bundle {
  public:
@@ -36,13 +36,14 @@ class bundle {
   // All gathered tensors in one memory, as one block: where each begins, and the whole.
   std::size_t whole_place(std::size_t tensor) const { return whole_places_[tensor]; }
   const layout& wholes() const { return wholes_; }
-  std::size_t own_place(std::size_t tensor) const { return static_cast<std::size_t>(places_[rank_][tensor]); }
+  std::size_t own_place(std::size_t tensor) const { return static_cast<std::size_t>(place_of(rank_, tensor)); }
 
   void put_whole(std::size_t tensor, memory whole) { parts_[tensor].whole = std::move(whole); }
   void put_own(std::size_t tensor, memory own) { parts_[tensor].own = std::move(own); }
 
-  // A gather's packed blocks: the own one, and rank's into the gathered tensors.
+  // A gather's packed blocks: the own one, and into the gathered tensors the own ones and those of another rank.
   void pack_own(std::byte* to) const;
+  void place_own() const;
   void unpack(int rank, const std::byte* from) const;
 
   // Bytes [first, first + count) of owner's packed block, of a reduction: where they lie in one run already, else none;
@@ -57,9 +58,11 @@ class bundle {
   template <class Body>
   void for_each(int owner, std::int64_t first, std::int64_t count, Body&& body) const;
 
+  std::int64_t place_of(int rank, std::size_t tensor) const { return places_[rank * parts_.size() + tensor]; }
+
   int rank_;
   std::vector<part> parts_;
-  std::vector<std::vector<std::int64_t>> places_;  // by rank and tensor, in the packed block; then its end
+  std::vector<std::int64_t> places_;  // by rank and tensor, in the packed block
   std::vector<std::size_t> whole_places_;
   layout packed_;
   layout wholes_;

@@ -55,7 +55,8 @@ constexpr std::int64_t thread_bytes = 1 << 20;
 void copy_chunks(std::byte* to, const std::byte* from, chunks all) {
   if (all.total() == 0) return;  // memcpy must not see the null pointers of empty tensors
   if (all.to_stride == all.bytes && all.from_stride == all.bytes) all = {all.total(), 1, 0, 0};
-  const auto parts = std::min<std::int64_t>(thread_count(), all.total() / thread_bytes);
+  const auto most = all.total() / thread_bytes;
+  const auto parts = most <= 1 ? most : std::min<std::int64_t>(thread_count(), most);
   if (parts <= 1) return copy_here(to, from, all);
   if (all.count == 1) {
     parallel(parts, [&](std::int64_t part) {

@@ -20,6 +20,12 @@ memory allocate(std::size_t bytes) {
   return {static_cast<std::byte*>(owner.get()), bytes, owner};
 }
 
+std::shared_ptr<const std::vector<std::byte>> payload::written() const {
+  const auto own = std::make_shared<std::vector<std::byte>>(bytes);
+  if (bytes > 0) write(own->data());
+  return own;
+}
+
 std::shared_ptr<progress> engine::line() {
   const std::lock_guard lock(line_mutex_);
   // A child of fork has none of its parent's threads. What its parent left is not to be touched.

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,6 +40,21 @@ struct memory {
 enum class carriage : std::uint8_t { none, host, device };
 
 memory allocate(std::size_t bytes);
+
+// What rides along with a header: written once, when there is a place for it.
+struct payload {
+  std::size_t bytes = 0;
+  std::function<void(std::byte* to)> write = {};
+
+  payload() = default;
+  payload(std::size_t size, std::function<void(std::byte* to)> writes) : bytes(size), write(std::move(writes)) {}
+  payload(std::span<const std::byte> data)
+      : payload(data.size(), [data](std::byte* to) { std::memcpy(to, data.data(), data.size()); }) {}
+  payload(const std::vector<std::byte>& data) : payload(std::span(data)) {}
+
+  // In memory of its own.
+  std::shared_ptr<const std::vector<std::byte>> written() const;
+};
 
 // One call as every step of it sees it.
 struct call {
@@ -80,9 +97,8 @@ class engine {
   // Data up to here rides along with its header. The same on every rank.
   virtual std::size_t inline_bytes() const { return sheaf::inline_bytes; }
 
-  // Learn: what every rank says of this call. frames[r] is rank r's; payloads stay until the call ends, the own one
-  // until `payload` does.
-  virtual std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) = 0;
+  // Learn: what every rank says of this call. frames[r] is rank r's; payloads stay until the call ends.
+  virtual std::vector<std::optional<frame>> exchange(const call& now, const payload& data) = 0;
   // Says why this rank refuses, and waits for nobody: what was posted stays posted. Returns what the others say where
   // they are in the same call at the same moment, and nothing otherwise.
   virtual std::vector<std::optional<frame>> refuse(const call& now) = 0;

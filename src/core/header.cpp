@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "core/text.hpp"
 
@@ -252,20 +253,26 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
 
 std::optional<frame> decode_like(const header& own, std::span<const std::byte> own_bytes,
                                  std::span<const std::byte> bytes) {
-  const bool plain = own.tensors.size() == 1 && own.refusal.empty() && own_bytes.size() == bytes.size() &&
-                     bytes.size() == prefix_bytes + record_bytes;
-  if (!plain) return decode(bytes);
-  const auto at = prefix_bytes + 4 + sizeof(std::int64_t) * own.tensors[0].dim;
-  const auto after = at + sizeof(std::int64_t);
-  std::int64_t rows = 0;
-  std::memcpy(&rows, bytes.data() + at, sizeof rows);
-  if (rows < 0 || std::memcmp(bytes.data(), own_bytes.data(), at) != 0 ||
-      std::memcmp(bytes.data() + after, own_bytes.data() + after, bytes.size() - after) != 0) {
+  const auto length = prefix_bytes + own.tensors.size() * record_bytes;
+  if (own.tensors.empty() || !own.refusal.empty() || own_bytes.size() != length || bytes.size() != length) {
     return decode(bytes);
   }
   frame read{own, {}};
-  read.head.tensors[0].shape[own.tensors[0].dim] = rows;
-  return read;
+  std::size_t same = 0;  // up to here all bytes but those of rows were compared
+  const auto differs_until = [&](std::size_t end) {
+    const auto from = std::exchange(same, end);
+    return std::memcmp(bytes.data() + from, own_bytes.data() + from, end - from) != 0;
+  };
+  for (std::size_t i = 0; i < own.tensors.size(); ++i) {
+    const auto& tensor = own.tensors[i];
+    if (tensor.dim < 0 || tensor.dim >= tensor.ndim) return decode(bytes);
+    auto& rows = read.head.tensors[i].shape[tensor.dim];
+    const auto at = prefix_bytes + i * record_bytes + 4 + sizeof rows * tensor.dim;
+    std::memcpy(&rows, bytes.data() + at, sizeof rows);
+    if (rows < 0 || differs_until(at)) return decode(bytes);
+    same += sizeof rows;
+  }
+  return differs_until(length) ? decode(bytes) : read;
 }
 
 frame with_own_payload(frame read) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "core/one_or_many.hpp"
 
 namespace sheaf {
 
@@ -61,7 +62,7 @@ struct header {
   bool sized = false;          // sizes were given, not learned
   std::uint64_t sequence = 0;  // this group's calls, counted from 1
   std::uint64_t origin = 0;    // the call this one differentiates; 0: none
-  std::vector<record> tensors;
+  one_or_many<record> tensors;
   std::string refusal;  // why this rank refuses; empty: it does not
 
   friend bool operator==(const header&, const header&) = default;
@@ -83,7 +84,7 @@ struct frame {
 frame with_own_payload(frame read);
 
 // What decode() makes of `bytes`, found sooner where they are those of `own` (encoded: `own_bytes`) but for the rows of
-// its one tensor. Most frames are like the own one.
+// its tensors. Most frames are like the own one.
 std::optional<frame> decode_like(const header& own, std::span<const std::byte> own_bytes,
                                  std::span<const std::byte> bytes);
 

@@ -9,12 +9,10 @@
 
 namespace sheaf {
 
-void turns::number(call& now) {
-  const std::lock_guard lock(mutex_);
-  now.head.sequence = ++begun_;
-}
+void turns::number(call& now) { now.head.sequence = begun_.fetch_add(1) + 1; }
 
 void turns::take(call& now) {
+  if (ended_.load(std::memory_order_acquire) + 1 == now.head.sequence) return start(now);
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, wait_slice, [&] { return ended_ + 1 == now.head.sequence; })) {
     lock.unlock();  // the question may take its time, and Python's lock
@@ -28,13 +26,17 @@ void turns::take(call& now) {
     }
     lock.lock();
   }
+  start(now);
+}
+
+void turns::start(call& now) const {
   if (went_well_) now.started = std::max(now.started, last_end_);
 }
 
 void turns::end(const call& now) noexcept {
   const std::lock_guard lock(mutex_);
   went_well_ = !now.failed;
-  last_end_ = std::chrono::steady_clock::now();
+  if (begun_.load(std::memory_order_relaxed) != now.head.sequence) last_end_ = std::chrono::steady_clock::now();
   close(now.head.sequence);
 }
 
@@ -43,9 +45,9 @@ void turns::close(std::uint64_t number) {
     skipped_.insert(number);
     return;
   }
-  ended_ = number;
-  while (skipped_.erase(ended_ + 1) > 0) ++ended_;
-  if (over_) over_(ended_);
+  while (skipped_.erase(number + 1) > 0) ++number;
+  if (over_) over_(number);
+  ended_.store(number, std::memory_order_release);
   changed_.notify_all();
 }
 

@@ -3,6 +3,7 @@
 // in one state, and one that was started and runs later keeps its place.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -27,14 +28,15 @@ class turns {
   void end(const call& now) noexcept;
 
  private:
+  void start(call& now) const;
   void close(std::uint64_t number);
 
   const std::function<void(std::uint64_t)> over_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t begun_ = 0;
-  std::uint64_t ended_ = 0;
-  std::set<std::uint64_t> skipped_;  // over before their turn
+  std::atomic<std::uint64_t> begun_ = 0;
+  std::atomic<std::uint64_t> ended_ = 0;  // written under the mutex, after what a call that follows looks at
+  std::set<std::uint64_t> skipped_;       // over before their turn
   bool went_well_ = false;
   std::chrono::steady_clock::time_point last_end_;
 };

@@ -34,7 +34,7 @@ class engine final : public sheaf::engine {
   void end(const call& now) noexcept override { turns_.end(now); }
   bool checks_sized_calls() const override { return settings_.check; }
 
-  std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override;
+  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override;
   std::vector<std::optional<frame>> refuse(const call& now) override;
   void report(const call& now, const std::string& said) override;
   memory take_result(const call& now, const layout& at) override;

@@ -50,16 +50,17 @@ void engine::greet(patience& waiting) {
   hear_greetings(waiting);
 }
 
-std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<const std::byte> payload) {
+std::vector<std::optional<frame>> engine::exchange(const call& now, const payload& data) {
   patience waiting(*link_, now);
   const std::lock_guard lock(mail_mutex_);
   send_greeting(waiting);
   posting messages(*link_, waiting);
-  mail_.send(messages, now.head, payload);
+  const auto own = data.written();
+  mail_.send(messages, now.head, *own);
   hear_greetings(waiting);
   std::vector<std::optional<frame>> frames;
   for (int peer = 0; peer < world(); ++peer) {
-    frames.push_back(peer == rank() ? frame{now.head, payload} : mail_.receive(peer, now.head.sequence, waiting));
+    frames.push_back(peer == rank() ? frame{now.head, *own, own} : mail_.receive(peer, now.head.sequence, waiting));
   }
   // Whoever sent a frame has room for one. A rank that refuses call after call without looking has not, and the
   // channel keeps what it will read later.

@@ -37,7 +37,7 @@ class engine final : public sheaf::engine {
   bool checks_sized_calls() const override { return true; }  // the header rides along in any case
   std::size_t inline_bytes() const override { return inline_capacity; }
 
-  std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override;
+  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override;
   std::vector<std::optional<frame>> refuse(const call& now) override;
   void report(const call& now, const std::string& said) override;
   memory take_result(const call& now, const layout& at) override;
@@ -75,11 +75,11 @@ class engine final : public sheaf::engine {
   bool may_post(int peer, std::uint64_t sequence) const;
   bool has_posted(int peer, std::uint64_t sequence) const;
   bool has_left(int peer, std::uint64_t sequence) const;
-  void post(const call& now, std::span<const std::byte> payload);
+  void post(const call& now, const payload& data);
   std::span<const std::byte> own_head(std::uint64_t sequence) const;
   // `like`: the own header of that call, which the peer's will be like.
   std::optional<frame> frame_of(int peer, std::uint64_t sequence, const header* like = nullptr) const;
-  std::vector<std::optional<frame>> frames_of(const call& now, std::span<const std::byte> payload);
+  std::vector<std::optional<frame>> frames_of(const call& now) const;
 
   // Waits until `peer` has reached step `step` of this call; throws when it left the call before.
   void await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word);

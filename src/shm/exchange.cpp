@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Learn: every rank's frame lies in its slot. One round.
+#include <algorithm>
 #include <cstring>
 #include <sheaf/error.hpp>
 
@@ -12,6 +13,18 @@ namespace {
 constexpr std::chrono::seconds refusal_grace{1};
 constexpr std::size_t largest_head = head_capacity - 64;
 
+std::size_t bytes_in(const slot& of) {
+  return static_cast<std::size_t>(of.payload() - reinterpret_cast<const std::byte*>(&of)) + of.payload_bytes;
+}
+
+// A frame is mostly as long as the own one: all of its lines come at once, not one when the last has told of it.
+void fetch_ahead(const slot& of, std::size_t bytes) {
+  constexpr std::size_t line = 64, enough = 16 * line;
+  for (std::size_t at = line; at < std::min(bytes, enough); at += line) {
+    __builtin_prefetch(reinterpret_cast<const std::byte*>(&of) + at);
+  }
+}
+
 }  // namespace
 
 // The slot holds the frame of call `sequence - ring_slots`: a peer that posted a later call, or left that one, reads it
@@ -19,8 +32,9 @@ constexpr std::size_t largest_head = head_capacity - 64;
 bool engine::may_post(int peer, std::uint64_t sequence) const {
   if (sequence <= ring_slots) return true;
   const auto& one = of(peer);
-  return one.left.load(std::memory_order_acquire) + ring_slots >= sequence ||
-         one.posted.load(std::memory_order_acquire) + ring_slots > sequence;
+  // In this order: what it posted was looked at a moment ago, what it left has changed since.
+  return one.posted.load(std::memory_order_acquire) + ring_slots > sequence ||
+         one.left.load(std::memory_order_acquire) + ring_slots >= sequence;
 }
 
 bool engine::has_posted(int peer, std::uint64_t sequence) const {
@@ -31,15 +45,15 @@ bool engine::has_left(int peer, std::uint64_t sequence) const {
   return of(peer).left.load(std::memory_order_acquire) >= sequence;
 }
 
-void engine::post(const call& now, std::span<const std::byte> payload) {
+void engine::post(const call& now, const payload& data) {
   auto& own = place_->slot_of(rank_, now.head.sequence);
   own.sequence = now.head.sequence;
   own.unused_segments = pool_->unused();
   own.reaches = reaches_ ? 1 : 0;
   if (rank_ == 0) pool_->write_resident(own);
   own.head_bytes = static_cast<std::uint16_t>(encode_header(now.head, std::span(own.bytes).first(largest_head)));
-  own.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  if (!payload.empty()) std::memcpy(own.payload(), payload.data(), payload.size());
+  own.payload_bytes = static_cast<std::uint32_t>(data.bytes);
+  if (data.bytes > 0) data.write(own.payload());
   of(rank_).core.store(::sched_getcpu(), std::memory_order_relaxed);
   publish(&board::posted, now.head.sequence);
 }
@@ -61,11 +75,15 @@ std::optional<frame> engine::frame_of(int peer, std::uint64_t sequence, const he
   return read;
 }
 
-std::vector<std::optional<frame>> engine::frames_of(const call& now, std::span<const std::byte> payload) {
-  std::vector<std::optional<frame>> frames;
-  frames.reserve(world_);
+std::vector<std::optional<frame>> engine::frames_of(const call& now) const {
+  const auto& own = place_->slot_of(rank_, now.head.sequence);
+  std::vector<std::optional<frame>> frames(world_);
   for (int peer = 0; peer < world_; ++peer) {
-    frames.push_back(peer == rank_ ? frame{now.head, payload} : frame_of(peer, now.head.sequence, &now.head));
+    if (peer == rank_) {
+      frames[peer] = frame{now.head, {own.payload(), own.payload_bytes}};
+    } else {
+      frames[peer] = frame_of(peer, now.head.sequence, &now.head);
+    }
   }
   return frames;
 }
@@ -83,21 +101,26 @@ bool engine::all_reach(std::uint64_t sequence) const {
   return true;
 }
 
-std::vector<std::optional<frame>> engine::exchange(const call& now, std::span<const std::byte> payload) {
-  if (payload.size() > payload_capacity) throw std::length_error("a frame's payload is too long");
+std::vector<std::optional<frame>> engine::exchange(const call& now, const payload& data) {
+  if (data.bytes > payload_capacity) throw std::length_error("a frame's payload is too long");
   const auto sequence = now.head.sequence;
   auto waiting = patience_for(now);
   for (int turn = 1; turn < world_; ++turn) {
     await(waiting, (rank_ + turn) % world_, [&](int one) { return may_post(one, sequence); });
   }
-  post(now, payload);
+  post(now, data);
+  const auto own_bytes = bytes_in(place_->slot_of(rank_, sequence));
   for (int turn = 1; turn < world_; ++turn) {
     const int peer = (rank_ + turn) % world_;
-    await(waiting, peer, [&](int one) { return has_posted(one, sequence) || has_left(one, sequence); });
+    // Its other words are left alone at first: a look would make it wait when it changes them.
+    if (!is_there_at_once([&] { return has_posted(peer, sequence); })) {
+      await(waiting, peer, [&](int one) { return has_posted(one, sequence) || has_left(one, sequence); });
+    }
+    fetch_ahead(place_->slot_of(peer, sequence), own_bytes);
     // The next frame in that slot waits until this rank is done with this call.
     if (place_->slot_of(peer, sequence).sequence != sequence) throw_deserted(waiting, peer);
   }
-  auto frames = frames_of(now, payload);
+  auto frames = frames_of(now);
   waiting.finish();
   return frames;
 }
@@ -119,7 +142,7 @@ std::vector<std::optional<frame>> engine::refuse(const call& now) {
     if (!within_grace(peer, [&](int one) { return has_posted(one, sequence); })) return {};
     if (place_->slot_of(peer, sequence).sequence != sequence) return {};
   }
-  return frames_of(now, {});
+  return frames_of(now);
 }
 
 }  // namespace sheaf::shm

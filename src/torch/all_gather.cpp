@@ -27,11 +27,13 @@ bool is_small(const collective& run, const layout& at) {
   return true;
 }
 
-void place_inlined(const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
-  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
-    const auto& payload = frames[rank].payload;
-    check_inlined(rank, payload.size(), at.block_bytes(rank));
-    place(at, rank, payload.data(), static_cast<std::byte*>(result.mutable_data_ptr()));
+// The own block does not come from its frame: others are reading that.
+void place_inlined(const layout& at, const std::vector<frame>& frames, int own_rank, const at::Tensor& own,
+                   const at::Tensor& result) {
+  for (int rank = 0; rank < static_cast<int>(frames.size()); ++rank) {
+    const auto block = rank == own_rank ? bytes_of(own) : frames[rank].payload;
+    check_inlined(rank, block.size(), at.block_bytes(rank));
+    place(at, rank, block.data(), static_cast<std::byte*>(result.mutable_data_ptr()));
   }
 }
 
@@ -40,7 +42,7 @@ at::Tensor gathered_result(collective& run, const layout& at, const at::Tensor& 
   const bool inlined = is_small(run, at);
   auto result = run.allocate(x, dim, at.rows, at, inlined);
   if (inlined) {
-    place_inlined(at, frames, result);
+    place_inlined(at, frames, run.rank(), own, result);
   } else {
     run.all_gather(at, own, result);
   }

@@ -2,6 +2,7 @@
 // all_gather_coalesced: the kernels of its two ops (sizes learned, sizes given), their autograd, and the C++ call.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <functional>
@@ -21,25 +22,24 @@ memory borrowed(const at::Tensor& contiguous) {
   return {static_cast<std::byte*>(const_cast<void*>(contiguous.const_data_ptr())), contiguous.nbytes(), nullptr};
 }
 
-std::int64_t packed_bytes(const tensor_list& owns) {
-  std::vector<std::int64_t> bytes;
-  for (const auto& one : owns) bytes.push_back(static_cast<std::int64_t>(one.nbytes()));
-  return packed_places(bytes).back();
+std::int64_t bytes_of_packed(const tensor_list& owns) {
+  std::int64_t bytes = 0;
+  for (const auto& one : owns) bytes += packed_bytes(static_cast<std::int64_t>(one.nbytes()), owns.size());
+  return bytes;
 }
 
 // The own blocks as they ride along with the header.
-std::vector<std::byte> packed(const tensor_list& owns) {
-  std::vector<std::byte> bytes(packed_bytes(owns));
-  std::vector<memory> blocks;
-  for (const auto& one : owns) blocks.push_back(borrowed(one));
-  pack_blocks(blocks, bytes.data());
-  return bytes;
+payload packed(const tensor_list& owns) {
+  return {static_cast<std::size_t>(bytes_of_packed(owns)), [&owns](std::byte* to) {
+            for (const auto& one : owns) to = pack_block(borrowed(one), owns.size(), to);
+          }};
 }
 
 // Uninitialised results: slices of the engine's memory, where it has any, or each its own.
 tensor_list allocate(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims, bool inlined) {
   const auto whole = inlined ? memory{} : call.run().take_result(all.wholes());
   tensor_list results;
+  results.reserve(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto& at = all.parts()[i].at;
     const auto bytes = static_cast<std::size_t>(at.bytes());
@@ -56,14 +56,18 @@ tensor_list gathered_results(coalesced& call, bundle& all, at::TensorList x, at:
                              const tensor_list& owns, const std::vector<frame>& frames) {
   const bool inlined = call.is_inlined(all.packed());
   auto results = allocate(call, all, x, dims, inlined);
+  for (std::size_t i = 0; i < owns.size(); ++i) all.put_own(i, inlined ? borrowed(owns[i]) : memory_of(owns[i]));
   if (!inlined) {
-    for (std::size_t i = 0; i < owns.size(); ++i) all.put_own(i, memory_of(owns[i]));
     call.run().all_gather(all);
     return results;
   }
-  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(frames.size()); ++rank) {
+    if (rank == call.run().rank()) {
+      all.place_own();
+      continue;
+    }
     check_inlined(rank, frames[rank].payload.size(), all.packed().sizes[rank]);
-    all.unpack(static_cast<int>(rank), frames[rank].payload.data());
+    all.unpack(rank, frames[rank].payload.data());
   }
   return results;
 }
@@ -72,23 +76,27 @@ tensor_list gathered_results(coalesced& call, bundle& all, at::TensorList x, at:
 
 namespace kernels {
 
-std::tuple<tensor_list, at::Tensor> all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes,
-                                                         at::IntArrayRef dim, std::int64_t world, mode_list grad,
-                                                         std::string group, timeout_argument timeout) {
-  return translated([&]() -> std::tuple<tensor_list, at::Tensor> {
-    coalesced call({.op = operation::all_gather_coalesced, .group = group, .world = world, .timeout = timeout}, x, dim);
+two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
+                               std::int64_t world, mode_list grad, std::string group, timeout_argument timeout) {
+  return translated([&]() -> two_lists {
+    const auto dims = one_each(dim, x.size());
+    coalesced call({.op = operation::all_gather_coalesced, .group = group, .world = world, .timeout = timeout}, x,
+                   dims);
     const auto modes = call.modes(grad, true);
     const auto given = sizes ? call.given(*sizes, true) : rows_table(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      if (!given[i].empty()) call.refuse_if(i, check_own_size(given[i], call.run().rank(), x[i].size(dim[i])));
+      if (!given[i].empty()) call.refuse_if(i, check_own_size(given[i], call.run().rank(), x[i].size(dims[i])));
     }
     call.describe(modes, given, true);
     const auto owns = contiguous_all(x);
-    const bool inlined = call.is_inlined(packed_bytes(owns));
-    const auto frames = call.run().learn(inlined ? packed(owns) : std::vector<std::byte>());
+    const bool inlined = call.is_inlined(bytes_of_packed(owns));
+    const auto frames = call.run().learn(inlined ? packed(owns) : payload());
     const auto rows = rows_table_of(frames);
     auto all = call.bundle_of(rows, modes);
-    return {gathered_results(call, all, x, dim, owns, frames), sizes_tensor(rows)};
+    tensor_list sizes_of_each;
+    sizes_of_each.reserve(rows.size());
+    for (const auto& one : rows) sizes_of_each.push_back(sizes_tensor(one));
+    return {gathered_results(call, all, x, dims, owns, frames), std::move(sizes_of_each)};
   });
 }
 
@@ -186,9 +194,8 @@ bool is_none(const std::vector<bool>& which) { return std::ranges::none_of(which
 
 }  // namespace
 
-std::tuple<tensor_list, at::Tensor> all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes,
-                                                         at::IntArrayRef dim, std::int64_t world, mode_list grad,
-                                                         std::string group, timeout_argument timeout) {
+two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
+                               std::int64_t world, mode_list grad, std::string group, timeout_argument timeout) {
   last_outcome() = {};  // a compiler's trace runs no kernel that would set it
   auto [gathered, learned] = [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -199,10 +206,14 @@ std::tuple<tensor_list, at::Tensor> all_gather_coalesced(at::TensorList x, const
   for (std::size_t i = 0; i < said.any_rank_records_of.size(); ++i) {
     if (said.any_rank_records_of[i]) travels[i] = true;
   }
-  if (!c10::GradMode::is_enabled() || is_none(travels)) return {std::move(gathered), learned};
+  if (!c10::GradMode::is_enabled() || is_none(travels)) return {std::move(gathered), std::move(learned)};
+  auto modes = grad.vec();
+  if (modes.size() == 1) modes.resize(x.size(), modes.front());
   auto results =
-      tied(x, std::move(gathered), {learned, {}, dim.vec(), world, grad.vec(), group, timeout, said.sequence}, travels);
-  return {std::move(results), learned};
+      tied(x, std::move(gathered),
+           {at::stack(learned), {}, one_each(dim, x.size()), world, std::move(modes), group, timeout, said.sequence},
+           travels);
+  return {std::move(results), std::move(learned)};
 }
 
 tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
@@ -241,19 +252,20 @@ std::vector<gathered> all_gather_coalesced(at::TensorList x, const all_gather_co
     }
     return results;
   }
-  auto sizes = each.sizes;
-  std::vector<at::Tensor> tensors;
+  tensor_list tensors, sizes;
   if (each.are_all_given()) {
     std::vector<c10::SymInt> totals;
     for (const auto& rows : each.rows) totals.emplace_back(rows->sum().item<std::int64_t>());
     mode_list sums;
     for (std::size_t i = 0; i < x.size(); ++i) sums.push_back("sum");
-    tensors = ops::all_gather_coalesced_sized(x, *sizes, totals, each.dims, each.world, sums, group, grad, timeout, 0);
+    tensors =
+        ops::all_gather_coalesced_sized(x, *each.sizes, totals, each.dims, each.world, sums, group, grad, timeout, 0);
+    for (const auto& rows : each.rows) sizes.push_back(*rows);
   } else {
-    std::tie(tensors, sizes) = ops::all_gather_coalesced(x, sizes, each.dims, each.world, grad, group, timeout);
+    std::tie(tensors, sizes) = ops::all_gather_coalesced(x, each.sizes, each.dims, each.world, grad, group, timeout);
   }
   for (std::size_t i = 0; i < x.size(); ++i) {
-    results.push_back({std::move(tensors[i]), sizes->select(0, static_cast<std::int64_t>(i))});
+    results.push_back({std::move(tensors[i]), std::move(sizes[i])});
   }
   return results;
 }

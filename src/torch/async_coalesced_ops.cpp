@@ -157,7 +157,8 @@ std::shared_ptr<call_under_way> start_all_gather_coalesced(at::TensorList x, con
         const auto modes = as_list(all.modes);
         if (!sized) {
           auto [gathered, learned] = ops::all_gather_coalesced(given, table, all.dims, world, modes, group, timeout);
-          return with_rows(std::move(gathered), learned);
+          std::ranges::move(learned, std::back_inserter(gathered));
+          return std::move(gathered);
         }
         const auto sums = as_list(mode_texts(given.size(), "sum"));
         std::vector<c10::SymInt> totals;

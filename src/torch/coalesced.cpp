@@ -102,9 +102,11 @@ void coalesced::refuse_unless_each(const char* what, std::size_t got) {
 }
 
 std::vector<gradient> coalesced::modes(const mode_list& texts, bool may_be_own) {
-  run_.refuse_if(check_modes(texts, count(), may_be_own));
+  run_.refuse_if(check_modes(texts, texts.size() == 1 ? 1 : count(), may_be_own));
   std::vector<gradient> modes;
-  for (std::size_t i = 0; i < count(); ++i) modes.push_back(gradient_from(std::string(texts.get(i))));
+  modes.reserve(count());
+  for (std::size_t i = 0; i < texts.size(); ++i) modes.push_back(gradient_from(std::string(texts.get(i))));
+  modes.resize(count(), modes.front());
   return modes;
 }
 
@@ -115,6 +117,7 @@ rows_table coalesced::given(const at::Tensor& sizes, bool may_be_learned) {
 
 void coalesced::describe(const std::vector<gradient>& modes, const rows_table& given, bool records) {
   std::vector<std::int64_t> all;
+  run_.expect(count());
   for (std::size_t i = 0; i < count(); ++i) {
     auto tensor = record_of(tensors_[i], dims_[i]);
     tensor.mode = modes[i];
@@ -138,6 +141,7 @@ bool coalesced::is_inlined(const layout& packed) const {
 
 bundle coalesced::bundle_of(const rows_table& rows, const std::vector<gradient>& modes) {
   std::vector<part> parts;
+  parts.reserve(count());
   for (std::size_t i = 0; i < count(); ++i) {
     const auto& tensor = run_.head().tensors[i];
     try {
@@ -156,14 +160,20 @@ bundle coalesced::bundle_of(const rows_table& rows, const std::vector<gradient>&
   }
 }
 
+std::vector<std::int64_t> one_each(at::IntArrayRef dims, std::size_t tensors) {
+  return dims.size() == 1 ? std::vector<std::int64_t>(tensors, dims[0]) : dims.vec();
+}
+
 std::vector<at::Tensor> contiguous_all(at::TensorList x) {
   std::vector<at::Tensor> all;
+  all.reserve(x.size());
   for (const auto& one : x) all.push_back(contiguous(one));
   return all;
 }
 
 rows_table rows_table_of(const std::vector<frame>& frames) {
   rows_table table(frames.front().head.tensors.size());
+  for (auto& rows : table) rows.reserve(frames.size());
   for (const auto& said : frames) {
     for (std::size_t i = 0; i < table.size(); ++i) {
       const auto& tensor = said.head.tensors[i];

@@ -39,7 +39,7 @@ class coalesced {
   std::size_t count() const { return tensors_.size(); }
   void refuse_if(std::size_t tensor, const refusal& why) { run_.refuse_if(of_tensor(tensor, why)); }
   void refuse_unless_each(const char* what, std::size_t got);
-  // One a tensor; `own` only where it is allowed.
+  // One a tensor, given so or once for all; `own` only where it is allowed.
   std::vector<gradient> modes(const mode_list& texts, bool may_be_own);
   // Sizes as the ops take them, (tensors, ranks). Rows of `not_given` are to be learned, where they may be.
   rows_table given(const at::Tensor& sizes, bool may_be_learned);
@@ -58,6 +58,8 @@ class coalesced {
   at::IntArrayRef dims_;
 };
 
+// What was given once for all tensors, once for each.
+std::vector<std::int64_t> one_each(at::IntArrayRef dims, std::size_t tensors);
 std::vector<at::Tensor> contiguous_all(at::TensorList x);
 rows_table rows_table_of(const std::vector<frame>& frames);
 // (tensors, ranks), int64 on the CPU.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "torch/collective.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
@@ -47,8 +48,8 @@ std::vector<bool> any_records_of(const std::vector<frame>& frames) {
   return any;
 }
 
-std::vector<std::int64_t> shape_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
-  auto shape = x.sizes().vec();
+at::DimVector shape_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
+  at::DimVector shape(x.sizes());
   shape[dim < 0 ? dim + x.dim() : dim] = rows;
   return shape;
 }
@@ -205,13 +206,15 @@ void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
   now_.given = std::move(shown);
 }
 
-std::vector<frame> collective::learn(std::span<const std::byte> data) {
+std::vector<frame> collective::learn(const payload& data) {
   const auto sizes = std::as_bytes(std::span(given_));
-  payload_.assign(sizes.begin(), sizes.end());  // lives as long as the frames do
-  payload_.insert(payload_.end(), data.begin(), data.end());
-  auto said = moves_->exchange(now_, payload_);
+  auto said = moves_->exchange(now_, sizes.empty() ? data : payload(sizes.size() + data.bytes, [&](std::byte* to) {
+                                 std::memcpy(to, sizes.data(), sizes.size());
+                                 if (data.bytes > 0) data.write(to + sizes.size());
+                               }));
   if (const auto error = verdict(said)) throw value_error(*error);
   std::vector<frame> frames;
+  frames.reserve(said.size());
   for (auto& one : said) {
     one->payload = one->payload.subspan(sizes.size());
     frames.push_back(std::move(*one));
@@ -260,17 +263,21 @@ void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected) {
 
 std::vector<std::int64_t> rows_of(const std::vector<frame>& frames) {
   std::vector<std::int64_t> rows;
+  rows.reserve(frames.size());
   for (const auto& said : frames) rows.push_back(said.head.tensors[0].shape[said.head.tensors[0].dim]);
   return rows;
 }
 
 at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows) {
-  auto sizes = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  at::Tensor sizes = at::detail::empty_cpu({static_cast<std::int64_t>(rows.size())}, at::kLong);
   std::copy(rows.begin(), rows.end(), sizes.mutable_data_ptr<std::int64_t>());
   return sizes;
 }
 
-at::Tensor contiguous(const at::Tensor& x) { return x.resolve_conj().resolve_neg().contiguous(); }
+at::Tensor contiguous(const at::Tensor& x) {
+  if (x.is_contiguous() && !x.is_conj() && !x.is_neg()) return x;  // without asking the dispatcher
+  return x.resolve_conj().resolve_neg().contiguous();
+}
 
 memory memory_of(const at::Tensor& contiguous) {
   return {static_cast<std::byte*>(const_cast<void*>(contiguous.const_data_ptr())), contiguous.nbytes(),
@@ -297,8 +304,10 @@ at::Tensor divided(const at::Tensor& x, std::int64_t world) {
 reduction reduction_of(gradient mode) { return mode == gradient::mean ? reduction::mean : reduction::sum; }
 
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
-  auto result = at::empty(shape_with_rows(x, dim, rows), x.options().memory_format(at::MemoryFormat::Contiguous));
-  if (x.is_cpu()) prefer_huge_pages(static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
+  const auto shape = shape_with_rows(x, dim, rows);
+  if (!x.is_cpu()) return at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
+  at::Tensor result = at::detail::empty_cpu(shape, x.scalar_type());  // the dispatcher would take longer
+  prefer_huge_pages(static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
   return result;
 }
 

@@ -67,14 +67,15 @@ class collective {
   bool is_inlined(std::int64_t bytes) const;
   // Takes the tensor's record into the header; the tensor has passed check_tensor.
   void describe(const at::Tensor& x, std::int64_t dim, recording records);
-  // The same of one of several.
+  // The same of one of several, of which so many are expected.
+  void expect(std::size_t tensors) { now_.head.tensors.reserve(tensors); }
   void describe(record tensor);
   // For calls with sizes given: they are compared where headers are.
   void give(const std::vector<std::int64_t>& sizes);
   // Of several tensors: all of their sizes, or a digest, and how errors show them.
   void give(std::vector<std::int64_t> numbers, std::string shown);
   // Learn, and the verdict: throws value_error with the same text on every rank. frames[r].payload is rank r's `data`.
-  std::vector<frame> learn(std::span<const std::byte> data);
+  std::vector<frame> learn(const payload& data);
   // Headers alone, where calls with sizes given exchange them at all.
   std::vector<frame> learn_if_checked();
 
@@ -116,7 +117,6 @@ class collective {
   call now_;
   turn turn_;
   std::vector<std::int64_t> given_;
-  std::vector<std::byte> payload_;
 };
 
 // Refuses what never reaches a kernel, for all ranks that listen. Throws value_error.

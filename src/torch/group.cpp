@@ -27,8 +27,9 @@ class solo final : public engine {
   int world() const override { return 1; }
   void number(call& now) override { now.head.sequence = ++sequence_; }
   bool checks_sized_calls() const override { return false; }
-  std::vector<std::optional<frame>> exchange(const call& now, std::span<const std::byte> payload) override {
-    return {frame{now.head, payload}};
+  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override {
+    const auto own = data.written();
+    return {frame{now.head, *own, own}};
   }
   std::vector<std::optional<frame>> refuse(const call& now) override { return {frame{now.head, {}}}; }
   void report(const call&, const std::string&) override {}

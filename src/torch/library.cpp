@@ -102,11 +102,8 @@ at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t worl
   return op.call(x, dim, world, group, timeout);
 }
 
-std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
-                                                                     const std::optional<at::Tensor>& sizes,
-                                                                     at::IntArrayRef dim, std::int64_t world,
-                                                                     mode_list grad, const std::string& group,
-                                                                     timeout_argument timeout) {
+two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
+                               std::int64_t world, mode_list grad, const std::string& group, timeout_argument timeout) {
   static const auto op = find_op<decltype(kernels::all_gather_coalesced)>("sheaf::all_gather_coalesced");
   return op.call(x, sizes, dim, world, std::move(grad), group, timeout);
 }
@@ -148,7 +145,7 @@ TORCH_LIBRARY(sheaf, library) {
   library.def("gather_sizes(Tensor x, int dim, int world, str group, *, float? timeout=None) -> Tensor");
   library.def(
       "all_gather_coalesced(Tensor[] x, Tensor? sizes, int[] dim, int world, str[] grad, str group, *, "
-      "float? timeout=None) -> (Tensor[], Tensor)");
+      "float? timeout=None) -> (Tensor[], Tensor[])");
   library.def(
       "all_gather_coalesced_sized(Tensor[] x, Tensor sizes, SymInt[] total, int[] dim, int world, str[] mode, "
       "str group, str[] grad, *, float? timeout=None, int origin=0) -> Tensor[]");

@@ -16,7 +16,8 @@
 namespace sheaf {
 
 using timeout_argument = std::optional<double>;
-using mode_list = c10::List<std::string>;  // one a tensor
+using mode_list = c10::List<std::string>;                                        // one a tensor
+using two_lists = std::tuple<std::vector<at::Tensor>, std::vector<at::Tensor>>;  // gathered tensors, their sizes
 
 namespace ops {  // through the dispatcher
 
@@ -31,11 +32,8 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                                 timeout_argument timeout, std::int64_t origin);
 at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group,
                         timeout_argument timeout);
-std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
-                                                                     const std::optional<at::Tensor>& sizes,
-                                                                     at::IntArrayRef dim, std::int64_t world,
-                                                                     mode_list grad, const std::string& group,
-                                                                     timeout_argument timeout);
+two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
+                               std::int64_t world, mode_list grad, const std::string& group, timeout_argument timeout);
 std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
                                                    at::IntArrayRef dim, std::int64_t world, mode_list mode,
                                                    const std::string& group, mode_list grad, timeout_argument timeout,
@@ -61,11 +59,8 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                                 std::int64_t origin);
 at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
                         timeout_argument timeout);
-std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
-                                                                     const std::optional<at::Tensor>& sizes,
-                                                                     at::IntArrayRef dim, std::int64_t world,
-                                                                     mode_list grad, std::string group,
-                                                                     timeout_argument timeout);
+two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
+                               std::int64_t world, mode_list grad, std::string group, timeout_argument timeout);
 std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
                                                    at::IntArrayRef dim, std::int64_t world, mode_list mode,
                                                    std::string group, mode_list grad, timeout_argument timeout,
@@ -89,11 +84,8 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
 at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
                                 std::int64_t world, std::string mode, std::string group, timeout_argument timeout,
                                 std::int64_t origin);
-std::tuple<std::vector<at::Tensor>, at::Tensor> all_gather_coalesced(at::TensorList x,
-                                                                     const std::optional<at::Tensor>& sizes,
-                                                                     at::IntArrayRef dim, std::int64_t world,
-                                                                     mode_list grad, std::string group,
-                                                                     timeout_argument timeout);
+two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
+                               std::int64_t world, mode_list grad, std::string group, timeout_argument timeout);
 std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
                                                    at::IntArrayRef dim, std::int64_t world, mode_list mode,
                                                    std::string group, mode_list grad, timeout_argument timeout,

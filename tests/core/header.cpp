@@ -37,7 +37,7 @@ header random_header(std::mt19937_64& random) {
   head.sized = draw(1);
   head.sequence = random();
   head.origin = draw(1) ? random() : 0;
-  head.tensors.resize(draw(3) == 0 ? draw(max_tensors) : draw(2));
+  head.tensors.grow(draw(3) == 0 ? draw(max_tensors) : draw(2));
   for (auto& tensor : head.tensors) {
     tensor.type = static_cast<dtype>(draw(dtype_count - 1));
     tensor.device = static_cast<device_type>(draw(2));
@@ -67,6 +67,28 @@ TEST(header, random_headers_come_back) {
     ASSERT_TRUE(read);
     ASSERT_EQ(read->head, head);
     ASSERT_EQ(bytes(read->payload.begin(), read->payload.end()), payload);
+  }
+}
+
+// Found sooner or not, it is the same frame.
+TEST(header, frames_like_the_own_one) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 3000; ++round) {
+    auto head = random_header(random);
+    if (random() % 4 > 0) head.refusal.clear();
+    const auto own = encode(head);
+    auto theirs = head;
+    for (auto& tensor : theirs.tensors) {
+      if (tensor.ndim > 0 && random() % 2 == 0) tensor.shape[tensor.dim] = static_cast<std::int64_t>(random() >> 1);
+    }
+    auto wire = encode(theirs);
+    ASSERT_EQ(decode_like(head, own, wire)->head, theirs);
+    wire[random() % wire.size()] ^= static_cast<std::byte>(1 + random() % 255);
+    const auto read = decode(wire), sooner = decode_like(head, own, wire);
+    ASSERT_EQ(read.has_value(), sooner.has_value());
+    if (read) {
+      ASSERT_EQ(read->head, sooner->head);
+    }
   }
 }
 
@@ -150,7 +172,7 @@ TEST(header, long_refusals_are_cut_between_characters) {
 
 TEST(header, frames_fit_or_are_refused) {
   auto head = example();
-  head.tensors.resize(max_tensors, head.tensors[0]);
+  head.tensors.grow(max_tensors, record(head.tensors[0]));
   head.refusal = std::string(max_refusal, 'x');
   EXPECT_TRUE(decode(encode(head, bytes(inline_bytes))));
   head.refusal.clear();

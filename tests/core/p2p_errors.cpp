@@ -114,7 +114,7 @@ TEST(refuse, is_heard_by_all_and_the_group_goes_on) {
     const auto errors = ranks.run([&](p2p::engine& me) {
       auto now = next_call(me, operation::all_gather);
       if (me.rank() == chosen) {
-        now.head.tensors.clear();
+        now.head.tensors = {};
         now.head.refusal = "it is tired";
         const auto frames = me.refuse(now);
         if (!frames.empty()) verdicts[chosen] = *verdict(frames);

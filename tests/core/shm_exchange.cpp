@@ -147,7 +147,7 @@ TEST(shm_refuse, is_heard_by_all_and_the_group_goes_on) {
         verdicts[me.rank()] = verdict(me.exchange(mine.now, {})).value_or("none");
         return;
       }
-      mine.now.head.tensors.clear();
+      mine.now.head.tensors = {};
       mine.now.head.refusal = "it is tired";
       const auto frames = me.refuse(mine.now);
       if (!frames.empty()) verdicts[chosen] = *verdict(frames);

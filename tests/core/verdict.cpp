@@ -254,7 +254,7 @@ TEST(verdict, more_sizes_than_a_frame_holds_are_compared_by_their_digest) {
   auto all = coalesced_calls(operation::reduce_scatter_coalesced);
   for (auto& said : all) {
     said->head.tensors[0].shape[0] = 10;
-    said->head.tensors.resize(64, said->head.tensors[0]);
+    said->head.tensors.grow(64, record(said->head.tensors[0]));
   }
   give_sizes(all, std::vector<std::int64_t>(256, 5));
   EXPECT_EQ(given_numbers(all[0]->head, 4), 256);

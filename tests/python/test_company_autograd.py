@@ -178,8 +178,21 @@ def transformed(rank, world, name, everywhere):
     def scattered(y):
         return sheaf.reduce_scatter(y, sizes).sum()
 
+    def together(x, **how):
+        return sheaf.all_gather_coalesced([x, x], **how)
+
     y = torch.ones(sum(sizes), 2)
     match name:
+        case "grad of a coalesced call":
+            torch.func.grad(lambda x: together(x)[0].tensor.sum())(x) if odd else together(x)
+        case "jvp of a coalesced call":
+            torch.func.jvp(lambda x: together(x)[0].tensor, (x,), (x,)) if odd else together(x)
+        case "grad of an asynchronous coalesced call":
+            started = together(x, async_op=True) if not odd else None
+            torch.func.grad(lambda x: together(x, async_op=True).wait()[0].tensor.sum())(x) if odd else started.wait()
+        case "grad of an asynchronous call":
+            started = sheaf.all_gather(x, async_op=True) if not odd else None
+            torch.func.grad(lambda x: sheaf.all_gather(x, async_op=True).wait()[0].sum())(x) if odd else started.wait()
         case "grad":
             torch.func.grad(gathered)(x) if odd else gathered(x)
         case "vjp":
@@ -210,6 +223,10 @@ REFUSED = {
     "vjp": FUNC,
     "jacrev": FUNC,
     "jvp": FUNC,
+    "grad of a coalesced call": FUNC,
+    "jvp of a coalesced call": FUNC,
+    "grad of an asynchronous coalesced call": FUNC,
+    "grad of an asynchronous call": FUNC,
     "grad with sizes": FUNC,
     "grad of reduce_scatter": FUNC,
     "forward mode": FORWARD,
