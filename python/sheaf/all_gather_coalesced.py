@@ -94,9 +94,8 @@ def all_gather_coalesced(
     if async_op and is_compiling():
         return Finished(all_gather_coalesced(tensors, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
-    if (
-        (sizes is None and timeout is None and not async_op and where.world > 1 and not is_compiling())
-        and (type(dim) is int and type(grad) is str and are_plain(tensors))
+    if (sizes is None and timeout is None and not async_op and where.world > 1 and not is_compiling()) and (
+        type(dim) is int and type(grad) is str and are_plain(tensors)
     ):
         return _learned(tensors, None, [dim], [grad], where, None)
     each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)
