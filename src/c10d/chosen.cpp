@@ -45,8 +45,7 @@ void chosen::settle(const call& now) {
   meeting_.reset();
   if (met.place) {
     shared_ = std::make_shared<shm::engine>(shm::engine::membership{met.place, rank(), link_, std::move(met.lives),
-                                                                    static_cast<std::size_t>(settings_.pool_bytes),
-                                                                    settings_.reach});
+                                                                    static_cast<std::size_t>(settings_.pool_bytes)});
     inner_ = shared_;
     return;
   }

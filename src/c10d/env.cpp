@@ -128,7 +128,7 @@ membership join(std::chrono::milliseconds timeout) {
       throw value_error("group::from_env joins processes that share memory, and these do not: " + met.why_not);
     }
     const auto made = std::make_shared<shm::engine>(shm::engine::membership{
-        met.place, at.rank, told, std::move(met.lives), static_cast<std::size_t>(with.pool_bytes), with.reach});
+        met.place, at.rank, told, std::move(met.lives), static_cast<std::size_t>(with.pool_bytes)});
     const std::lock_guard lock(all_groups().mutex);
     all_groups().groups[name] = made;
     return {name, made};

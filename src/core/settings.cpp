@@ -39,7 +39,7 @@ std::int64_t quarter_of_memory() {
 std::string settings::text() const {
   return std::string("SHEAF_CHECK=") + (check ? "1" : "0") + " SHEAF_ENGINE=" + engine +
          " SHEAF_MESSAGE_BYTES=" + std::to_string(message_bytes) +
-         (is_pool_given ? " SHEAF_POOL_MB=" + std::to_string(pool_bytes >> 20) : "") + (reach ? " SHEAF_REACH=1" : "");
+         (is_pool_given ? " SHEAF_POOL_MB=" + std::to_string(pool_bytes >> 20) : "");
 }
 
 settings read_settings() {
@@ -55,10 +55,6 @@ settings read_settings() {
   if (const auto pool = variable("SHEAF_POOL_MB"); !pool.empty()) {
     result.pool_bytes = number("SHEAF_POOL_MB", pool, 1, "a number of MiB from 1 to 1048576", 1 << 20) << 20;
     result.is_pool_given = true;
-  }
-  if (const auto reach = variable("SHEAF_REACH"); !reach.empty()) {
-    if (reach != "0" && reach != "1") throw refused("SHEAF_REACH", reach, "0 or 1");
-    result.reach = reach == "1";
   }
   if (const auto engine = variable("SHEAF_ENGINE"); !engine.empty()) {
     if (engine != "auto" && engine != "shm" && engine != "c10d" && engine != "collectives") {

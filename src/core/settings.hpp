@@ -13,7 +13,6 @@ struct settings {
   std::string engine = "auto";                         // SHEAF_ENGINE: auto, shm, c10d or collectives
   std::int64_t pool_bytes = 0;                         // SHEAF_POOL_MB: what results in shared memory may take
   bool is_pool_given = false;                          // its default is the host's, and need not agree
-  bool reach = false;                                  // SHEAF_REACH=1: read other ranks' memory in sums
 
   // "SHEAF_CHECK=0 SHEAF_ENGINE=auto SHEAF_MESSAGE_BYTES=2147483648 SHEAF_POOL_MB=6000"
   std::string text() const;

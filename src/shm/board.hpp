@@ -32,9 +32,6 @@ struct alignas(128) board {
   std::atomic<std::uint64_t> progress;          // the last moment whose data is there for others
   std::atomic<std::uint64_t> consumed;          // the last moment whose data of others this rank has read
   std::atomic<std::uint64_t> left;              // the last call this rank is done with, well or not
-  std::atomic<std::int32_t> process;            // 0: ranks are threads of one
-  std::atomic<std::uint64_t> self;              // where this board lies in the memory of its rank
-  std::atomic<std::uint64_t> shown;             // where the data of the present call does, for those who can reach it
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -43,7 +40,6 @@ struct alignas(64) slot {
   std::uint64_t sequence;
   std::uint64_t unused_segments;  // one bit a segment: this rank neither holds nor fills it
   std::uint16_t head_bytes;
-  std::uint16_t reaches;  // 1: this rank can read the memory of all others
   std::uint32_t payload_bytes;
   std::byte bytes[head_capacity + payload_capacity];  // the header and, from the next cache line on, the payload
   std::uint32_t resident_pages[segment_count];        // rank 0's alone count

@@ -2,20 +2,9 @@
 #include "shm/engine.hpp"
 
 #include "shm/cores.hpp"
-#include "shm/reach.hpp"
 #include "shm/reduce_scatter.hpp"
 
 namespace sheaf::shm {
-namespace {
-
-bool can_reach_all(const arena& place, int rank) {
-  for (int peer = 0; peer < place.shape().world; ++peer) {
-    if (peer != rank && !can_reach(place.of(peer))) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 engine::engine(membership of)
     : place_(std::move(of.place)),
@@ -25,8 +14,7 @@ engine::engine(membership of)
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
       warm_(std::make_shared<warm_memory>(of.pool_bytes / world_)),
-      has_cores_(core_count() >= world_),
-      reaches_(of.reach && can_reach_all(*place_, rank_)) {}
+      has_cores_(core_count() >= world_) {}
 
 void engine::take_turn(call& now) {
   turns_.take(now);
@@ -141,8 +129,7 @@ std::string engine::describe() const {
   const auto now = pool_->count();
   const auto mib = [](std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
   return "shm (all " + std::to_string(world_) + " ranks are processes of one host; " + std::to_string(now.used) +
-         " results and " + mib(now.resident) + " of " + mib(now.limit) + " in shared memory" +
-         (reaches_ ? "; sums read the memory of other ranks)" : ")");
+         " results and " + mib(now.resident) + " of " + mib(now.limit) + " in shared memory)";
 }
 
 void engine::report(const call& now, const std::string& said) { patience_for(now).tell_others(said); }

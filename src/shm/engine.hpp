@@ -25,7 +25,6 @@ class engine final : public sheaf::engine {
     std::shared_ptr<notices> told;
     std::vector<std::optional<life>> lives;  // by rank, the own one empty
     std::size_t pool_bytes = std::size_t{1} << 30;
-    bool reach = false;  // read other ranks' memory in sums, where the system lets it
   };
   explicit engine(membership of);
 
@@ -91,9 +90,6 @@ class engine final : public sheaf::engine {
   // Part of it as the result: it is released with that, not with the call.
   memory lease(int segment, std::size_t first, std::size_t bytes);
 
-  // Whether every rank can read every other's memory, as all frames of the call say.
-  bool all_reach(std::uint64_t sequence) const;
-
   // A gather into a segment, and one in steps through the staging buffers where there is none.
   void gather_in_segment(patience& waiting, const layout& at, int segment, const memory& own, const memory& result);
   void gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result);
@@ -109,7 +105,6 @@ class engine final : public sheaf::engine {
   const std::shared_ptr<pool> pool_;
   const std::shared_ptr<warm_memory> warm_;
   const bool has_cores_;  // as many as ranks
-  const bool reaches_;    // this rank can read the memory of all others
 
   turns turns_{[this](std::uint64_t last) { publish(&board::left, last); }};
 

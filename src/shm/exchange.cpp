@@ -49,7 +49,6 @@ void engine::post(const call& now, const payload& data) {
   auto& own = place_->slot_of(rank_, now.head.sequence);
   own.sequence = now.head.sequence;
   own.unused_segments = pool_->unused();
-  own.reaches = reaches_ ? 1 : 0;
   if (rank_ == 0) pool_->write_resident(own);
   own.head_bytes = static_cast<std::uint16_t>(encode_header(now.head, std::span(own.bytes).first(largest_head)));
   own.payload_bytes = static_cast<std::uint32_t>(data.bytes);
@@ -92,13 +91,6 @@ census engine::census_of(std::uint64_t sequence) const {
   census all{~std::uint64_t{0}, place_->slot_of(0, sequence).resident_pages};
   for (int peer = 0; peer < world_; ++peer) all.unused &= place_->slot_of(peer, sequence).unused_segments;
   return all;
-}
-
-bool engine::all_reach(std::uint64_t sequence) const {
-  for (int peer = 0; peer < world_; ++peer) {
-    if (place_->slot_of(peer, sequence).reaches != 1) return false;
-  }
-  return true;
 }
 
 std::vector<std::optional<frame>> engine::exchange(const call& now, const payload& data) {

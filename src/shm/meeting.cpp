@@ -265,11 +265,6 @@ meeting::outcome meeting::join(notices& told, const call& now) {
   } else if (!place_ && !failure_) {
     knock(waiting);
   }
-  if (place_) {
-    auto& own = place_->of(rank_);
-    own.process = static_cast<int>(::getpid());
-    own.self = reinterpret_cast<std::uintptr_t>(&own);
-  }
   say("came", failure_.value_or(""));
   const auto came = read_all("came", waiting);
   waiting.finish();

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Each rank reduces a share of the result, in rank order. Where ranks can read each other's memory, it fetches what the
-// others bring to its share by itself. Elsewhere it goes in steps: every rank puts its contribution to every share into
-// its staging buffer, and every reducer sums what all ranks put there for it.
+// Each rank reduces a share of the result, in rank order. In steps, every rank puts its contribution to every share
+// into its staging buffer, and every reducer sums what all ranks put there for it.
 #include "shm/reduce_scatter.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <sheaf/error.hpp>
-#include <system_error>
 
 #include "core/bundle.hpp"
-#include "core/parallel.hpp"
 #include "core/shares.hpp"
 #include "shm/engine.hpp"
-#include "shm/reach.hpp"
 
 namespace sheaf::shm {
 namespace {
@@ -25,20 +20,6 @@ constexpr std::int64_t largest_chunk = std::int64_t{1} << 20;
 // Two buffers for every reducer in a rank's staging memory.
 std::int64_t staged_chunk(int world) {
   return std::min<std::int64_t>(largest_chunk, geometry::staging_bytes / (2 * world) / 64 * 64);
-}
-
-// What is fetched of all others at a time stays in the cache of a core.
-std::int64_t fetched_chunk(int world) {
-  constexpr std::int64_t least = 32 << 10, most = 256 << 10, together = 1 << 20;
-  return std::clamp(together / std::max(1, world - 1) / 64 * 64, least, most);
-}
-
-// Every run of bytes costs the system a look at the other's page tables.
-bool is_worth_reaching(const layout& at) {
-  constexpr std::int64_t shortest_run = 4 << 10;
-  return at.outer == 1 || std::ranges::all_of(at.sizes, [&](std::int64_t rows) {
-           return rows == 0 || rows * at.row_bytes >= shortest_run;
-         });
 }
 
 }  // namespace
@@ -58,32 +39,17 @@ std::vector<std::size_t> owner_places(const layout& at) {
 class scatter {
  public:
   scatter(engine& with, patience& waiting, const bundle& all, const memory& own, std::optional<int> segment,
-          const std::vector<std::size_t>& places, bool reaches)
+          const std::vector<std::size_t>& places)
       : engine_(with),
         waiting_(waiting),
         all_(all),
         own_(own),
         segment_(segment),
         places_(places),
-        chunk_(reaches ? fetched_chunk(with.world()) : staged_chunk(with.world())),
+        chunk_(staged_chunk(with.world())),
         plan_(all.packed(), chunk_, segment.has_value()) {}
 
-  void run_by_reach() {
-    const auto sequence = waiting_.now().head.sequence;
-    engine_.of(engine_.rank_)
-        .shown.store(reinterpret_cast<std::uintptr_t>(all_.parts()[0].whole.data), std::memory_order_relaxed);
-    engine_.publish(&board::progress, moment(sequence, 1));
-    engine_.await_step_of_all(waiting_, 1, &board::progress);
-    sum_fetched();
-    // What a rank showed was there as long as it had not left.
-    for (int peer = 0; peer < engine_.world_; ++peer) {
-      if (peer != engine_.rank_ && engine_.has_left(peer, sequence)) engine_.throw_deserted(waiting_, peer);
-    }
-    engine_.publish(&board::consumed, moment(sequence, 1));
-    engine_.await_step_of_all(waiting_, 1, &board::consumed);
-  }
-
-  void run_in_steps() {
+  void run() {
     packed_ = engine_.warm_->take(chunk_);
     const auto steps = plan_.steps();
     for (std::int64_t step = 0; step < std::min<std::int64_t>(2, steps); ++step) contribute(step);
@@ -122,46 +88,6 @@ class scatter {
     return (segment_ ? engine_.place_->shared(*segment_) + places_[part.owner] : own_.data) + part.first;
   }
 
-  // Its pieces, shared out over the rank's threads.
-  void sum_fetched() {
-    std::vector<const piece*> mine;
-    for (std::int64_t step = 0; const auto* part = plan_.at(engine_.rank_, step); ++step) mine.push_back(part);
-    const auto count = static_cast<std::int64_t>(mine.size());
-    const auto threads = std::min<std::int64_t>(thread_count(), count);
-    const auto scratch = engine_.warm_->take(threads * engine_.world_ * chunk_);
-    std::atomic<std::int64_t> failed{0};  // which rank could not be read, and why
-    parallel(threads, [&](std::int64_t thread) {
-      auto* buffers = scratch.data + thread * engine_.world_ * chunk_;
-      for (auto i = count * thread / threads; i < count * (thread + 1) / threads && failed == 0; ++i) {
-        fetch_and_sum(*mine[i], buffers, failed);
-      }
-    });
-    if (failed != 0) throw_unreachable(static_cast<int>(failed >> 32), static_cast<int>(failed & 0xffffffff));
-  }
-
-  void fetch_and_sum(const piece& part, std::byte* buffers, std::atomic<std::int64_t>& failed) const {
-    std::vector<const std::byte*> sources(engine_.world_);
-    for (int peer = 0; peer < engine_.world_; ++peer) {
-      auto* buffer = buffers + peer * chunk_;
-      sources[peer] = peer == engine_.rank_ ? own_contribution(part, buffer) : buffer;
-      if (peer == engine_.rank_) continue;
-      const auto error = reach(engine_.of(peer), all_.parts()[0].at, part.owner, part.first, part.bytes, buffer);
-      if (error != 0) return failed.store(std::int64_t{peer} << 32 | error);
-    }
-    all_.sum(part.owner, part.first, sources, out(part), part.bytes);
-  }
-
-  // A rank that ends, or has left and given its memory back, is seen as such a moment later.
-  [[noreturn]] void throw_unreachable(int peer, int error) {
-    const auto sequence = waiting_.now().head.sequence;
-    if (error != ESRCH && error != EFAULT) {
-      throw rank_error(title(waiting_.now().head) + ": cannot read the memory of rank " + std::to_string(peer) + ": " +
-                       std::generic_category().message(error) + ". SHEAF_REACH=0 does without");
-    }
-    engine_.await(waiting_, peer, [&](int one) { return engine_.has_left(one, sequence); });
-    engine_.throw_deserted(waiting_, peer);
-  }
-
   void sum(std::int64_t step) {
     if (const auto* part = plan_.at(engine_.rank_, step)) {
       std::vector<const std::byte*> sources(engine_.world_);
@@ -197,9 +123,7 @@ void engine::reduce_scatter_coalesced(const call& now, const bundle& all, memory
   const bool shared_out = is_shared_out(at);
   const auto places = shared_out ? owner_places(at) : std::vector<std::size_t>();
   const auto segment = shared_out ? segment_for(now, places.back()) : std::nullopt;
-  const bool reaches = all.parts().size() == 1 && is_worth_reaching(all.parts()[0].at) && all_reach(now.head.sequence);
-  scatter run(*this, waiting, all, own, segment, places, reaches);
-  reaches ? run.run_by_reach() : run.run_in_steps();
+  scatter(*this, waiting, all, own, segment, places).run();
   if (segment && own.size > 0 && own.data != place_->view(*segment) + places[rank_]) {
     std::copy_n(place_->shared(*segment) + places[rank_], own.size, own.data);
   }

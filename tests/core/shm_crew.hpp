@@ -72,7 +72,6 @@ class shm_crew {
     std::size_t segment_bytes = 16 * mib;
     std::chrono::milliseconds timeout = 20s;
     // Of threads only where no rank leaves early: what it showed is gone then, which processes survive.
-    bool reach = false;
   };
 
   explicit shm_crew(int world) : shm_crew(world, options{}) {}
@@ -86,8 +85,7 @@ class shm_crew {
           shm::engine::membership{.place = places_.back(),
                                   .rank = rank,
                                   .told = std::make_shared<wall_notices>(notes_, rank, with.timeout),
-                                  .pool_bytes = with.pool_bytes,
-                                  .reach = with.reach}));
+                                  .pool_bytes = with.pool_bytes}));
     }
   }
 

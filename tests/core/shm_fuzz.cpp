@@ -169,8 +169,8 @@ class fuzzer {
   std::vector<child> heirs_;
 };
 
-void fuzz_threads(int world, views how, std::size_t pool_bytes, bool reach) {
-  shm_crew ranks(world, {.how = how, .pool_bytes = pool_bytes, .segment_bytes = 2 * mib, .reach = reach});
+void fuzz_threads(int world, views how, std::size_t pool_bytes) {
+  shm_crew ranks(world, {.how = how, .pool_bytes = pool_bytes, .segment_bytes = 2 * mib});
   const auto errors = ranks.run([&](shm::engine& me) {
     fuzzer(me, {.calls = 400, .seed = 1000u * world + pool_bytes / mib, .writes = how == views::own}).run();
   });
@@ -178,14 +178,13 @@ void fuzz_threads(int world, views how, std::size_t pool_bytes, bool reach) {
 }
 
 TEST(shm_fuzz, threads_on_one_mapping) {
-  fuzz_threads(2, views::none, 4 * mib, true);
-  fuzz_threads(3, views::none, mib, true);
-  fuzz_threads(3, views::none, mib, false);
+  fuzz_threads(2, views::none, 4 * mib);
+  fuzz_threads(3, views::none, mib);
 }
 
 TEST(shm_fuzz, threads_with_views) {
-  fuzz_threads(2, views::own, 4 * mib, false);
-  fuzz_threads(3, views::own, mib, false);
+  fuzz_threads(2, views::own, 4 * mib);
+  fuzz_threads(3, views::own, mib);
 }
 
 TEST(forked_fuzz, two_processes) {
@@ -196,8 +195,7 @@ TEST(forked_fuzz, two_processes) {
 
 TEST(forked_fuzz, three_processes) {
   const auto ends = run_processes(
-      3, 4 * mib, [](shm::engine& me) { fuzzer(me, {.calls = 2000, .seed = 3, .writes = true, .forks = 4}).run(); },
-      /*reach=*/false);
+      3, 4 * mib, [](shm::engine& me) { fuzzer(me, {.calls = 2000, .seed = 3, .writes = true, .forks = 4}).run(); });
   EXPECT_EQ(ends, std::vector<int>(3, 0));
 }
 

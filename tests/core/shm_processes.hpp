@@ -122,28 +122,24 @@ inline settings small_pool(std::size_t pool_bytes = 2 * mib) {
 
 // The engine of one rank that came to the meeting.
 inline std::unique_ptr<shm::engine> engine_from(const std::filesystem::path& at, int rank, int world,
-                                                std::size_t pool_bytes, bool reach = true) {
+                                                std::size_t pool_bytes) {
   const auto on = std::make_shared<file_bulletin>(at);
   const auto told = std::make_shared<bulletin_notices>(on, rank, 20s);
   shm::meeting meet(on, rank, world, small_pool(pool_bytes));
   call first;
   auto came = meet.join(*told, first);
   require(came.place != nullptr, "no arena: " + came.why_not);
-  return std::make_unique<shm::engine>(shm::engine::membership{.place = came.place,
-                                                               .rank = rank,
-                                                               .told = told,
-                                                               .lives = std::move(came.lives),
-                                                               .pool_bytes = pool_bytes,
-                                                               .reach = reach});
+  return std::make_unique<shm::engine>(shm::engine::membership{
+      .place = came.place, .rank = rank, .told = told, .lives = std::move(came.lives), .pool_bytes = pool_bytes});
 }
 
 // body(engine) in a process for each rank.
-inline std::vector<int> run_processes(int world, std::size_t pool_bytes, const std::function<void(shm::engine&)>& body,
-                                      bool reach = true) {
+inline std::vector<int> run_processes(int world, std::size_t pool_bytes,
+                                      const std::function<void(shm::engine&)>& body) {
   const folder place;
   std::vector<child> ranks;
   for (int rank = 0; rank < world; ++rank) {
-    ranks.emplace_back([&, rank] { body(*engine_from(place.path(), rank, world, pool_bytes, reach)); });
+    ranks.emplace_back([&, rank] { body(*engine_from(place.path(), rank, world, pool_bytes)); });
   }
   std::vector<int> ends;
   for (auto& rank : ranks) ends.push_back(rank.wait());

@@ -79,9 +79,6 @@ breaks "a frame is awaited from a peer that left without posting" "$stuck" \
   $two S=0 STEPS=0 TIMEOUTS=2 DEATHS=0 WITHOUT_LEAVERS
 breaks "a reader is awaited that left the call" "$stuck" \
   $two S=0 STEPS=3 TIMEOUTS=1 DEATHS=0 WITHOUT_LEAVERS_STAGED
-breaks "memory is given back while others read it" "$false_error" \
-  $two S=0 STEPS=0 TIMEOUTS=0 DEATHS=0 REACH WITHOUT_LAST_WAIT
-breaks "memory counts though its rank has left" "s==k" $two S=0 STEPS=0 TIMEOUTS=1 DEATHS=0 REACH WITHOUT_LOOK_BACK
 breaks "no second look once registered as a waiter" "$stuck" $two S=1 STEPS=0 TIMEOUTS=0 DEATHS=0 BELL WITHOUT_RECHECK
 breaks "the count of waiters is loaded before the word is stored" "$stuck" \
   $two S=1 STEPS=0 TIMEOUTS=1 DEATHS=0 BELL WITHOUT_FENCE
@@ -95,8 +92,5 @@ holds "3 ranks, a segment" W=3 R=2 CALLS=3 S=1 STEPS=0 TIMEOUTS=1 DEATHS=0
 holds "3 ranks, a segment, one may die" W=3 R=2 CALLS=2 S=1 STEPS=0 TIMEOUTS=1 DEATHS=1
 holds "3 ranks, staging" W=3 R=2 CALLS=2 S=0 STEPS=3 TIMEOUTS=1 DEATHS=1
 holds "3 ranks, staging, not all read" W=3 R=2 CALLS=2 S=0 STEPS=3 TIMEOUTS=1 DEATHS=1 SCATTER
-holds "2 ranks, each other's memory" W=2 R=2 CALLS=4 S=0 STEPS=0 TIMEOUTS=2 DEATHS=1 REACH
-holds "3 ranks, each other's memory, nobody fails" W=3 R=2 CALLS=2 S=0 STEPS=0 TIMEOUTS=0 DEATHS=0 REACH
-holds "3 ranks, each other's memory" W=3 R=2 CALLS=1 S=0 STEPS=0 TIMEOUTS=1 DEATHS=1 REACH
 holds "3 ranks on the bell" W=3 R=2 CALLS=1 S=1 STEPS=0 TIMEOUTS=1 DEATHS=1 BELL
 echo "model: $held settings hold, $broken broken ones fail"

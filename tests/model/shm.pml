@@ -11,7 +11,6 @@
  * Settings:
  *   W ranks, R slots a rank, CALLS calls, S segments in the pool;
  *   STEPS of a call that gets no segment (0: such a call ends with its frames), SCATTER: not every rank reads in them,
- *   REACH: every rank reads what the others show of their own memory instead;
  *   TIMEOUTS: how often ranks may give up while they wait, DEATHS 1: one rank may die, anywhere;
  *   BELL: ranks sleep on the futex; without it a wait ends as soon as it can.
  * A rule is taken out by WITHOUT_…, or broken by BIT_TOO_EARLY or LATE_WRITE; run.sh says which is which.
@@ -38,9 +37,6 @@ byte asleep[W]; /* 1 + the rank on whose bell this one sleeps */
 /* The memory. Call k puts rank r's block into cell (r + k) mod W, so that blocks of two calls overlap. */
 byte slot_call[W * R], slot_dropped[W * R];
 byte stage[W * 2];
-#ifdef REACH
-byte shown[W]; /* a rank's own memory, the caller's again as soon as the rank has left */
-#endif
 #if S > 0
 byte cell[S * W];
 #endif
@@ -72,11 +68,6 @@ byte budget = TIMEOUTS;
 #define NEVER_READS(p) false
 #else
 #define NEVER_READS(p) HAS_LEFT(p)
-#endif
-#ifdef WITHOUT_LOOK_BACK
-#define WAS_THERE(p) true
-#else
-#define WAS_THERE(p) (!HAS_LEFT(p))
 #endif
 #ifdef WITHOUT_RECHECK
 #define RECHECK(condition) false
@@ -359,31 +350,6 @@ inline through_staging() {
   s = 0
 }
 
-#ifdef REACH
-inline through_reach() {
-  shown[me] = k;
-  publish(progress[me], AT(k, 1));
-  await_peers(progress[p] >= AT(k, 1), HAS_LEFT(p));
-  for (p : 0 .. W - 1) {
-    if
-    :: p != me ->
-      s = shown[p];
-      if
-      :: WAS_THERE(p) -> assert(s == k) /* what is summed was shown in this call */
-      :: else -> goto early
-      fi;
-      s = 0
-    :: else
-    fi
-  }
-  p = 0;
-  publish(consumed[me], AT(k, 1));
-#ifndef WITHOUT_LAST_WAIT
-  await_peers(consumed[p] >= AT(k, 1), HAS_LEFT(p))
-#endif
-}
-#endif
-
 proctype rank(byte me) {
   byte k, p, q, s, free, chosen;
   byte dropped = ALL;
@@ -413,9 +379,7 @@ proctype rank(byte me) {
     :: else
     fi;
 #endif
-#ifdef REACH
-    through_reach();
-#elif STEPS > 0
+#if STEPS > 0
     through_staging();
 #endif
     goto done;
@@ -438,10 +402,7 @@ proctype rank(byte me) {
 
   done:
     chosen = 0;
-    publish(left[me], k);
-#ifdef REACH
-    shown[me] = 0
-#endif
+    publish(left[me], k)
   }
 #if S > 0
   release_some(true);

@@ -24,7 +24,7 @@ SOON_S = 5.0  # it takes a tenth of a second; the cores may be taken
 SMALL, LARGE = 10, 300_000
 """float32 rows a rank: with its header, and in a segment of the pool."""
 
-ROOMY = {"SHEAF_POOL_MB": "1024", "SHEAF_REACH": "1"}
+ROOMY = {"SHEAF_POOL_MB": "1024"}
 NARROW = {"SHEAF_POOL_MB": "1"}
 """A pool too small for LARGE, and no look into other ranks' memory: gathers and sums go in steps."""
 
