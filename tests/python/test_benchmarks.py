@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 import sheaf
 from benchmarks import __main__ as cli
-from benchmarks import engine, groups, latency, launch, report
+from benchmarks import engine, groups, latency, launch, memory, report
 from benchmarks.cases import (
     COLLECTIVES,
     KIB,
@@ -116,6 +116,44 @@ def test_harness_end_to_end(
     before = docs.read_text()
     assert cli.main(["--from", str(numbers), "--write-docs"]) == 0
     assert docs.read_text() == before
+
+
+PEAK = 16 * MIB
+
+
+def check_peaks(rank: int, tell: launch.Report) -> None:
+    """Candidates whose need of memory is known, and Sheaf's, which keeps what a dropped result took."""
+    kept: list[torch.Tensor] = []
+
+    def once() -> torch.Tensor:
+        if not kept:
+            kept.append(torch.ones(PEAK, dtype=torch.uint8))
+        return kept[0]
+
+    known = {
+        "nothing": lambda: torch.ones(1),
+        "N": lambda: torch.ones(PEAK, dtype=torch.uint8),
+        "2 N": lambda: torch.ones(PEAK, dtype=torch.uint8).clone(),
+        "N at first": once,
+    }
+    peaks = {name: memory.peak_of(call, engine.nothing).nbytes for name, call in known.items()}
+    case = Case("all_gather", 2, PEAK, "even")
+    made = groups.make_groups()
+    engine.workload_of(case, rank, made, ("sheaf",)).candidates[0].call()  # in other groups: not theirs to reuse
+    peaks |= {name: peak.nbytes for name, peak in engine.peaks_of(case, rank, made, ("sheaf", "memcpy")).items()}
+    if rank == 0:
+        tell(peaks)
+
+
+def test_peak_memory_counts_what_a_call_takes() -> None:
+    (peaks,) = launch.run_ranks(2, check_peaks)
+    times = {name: nbytes / PEAK for name, nbytes in peaks.items()}
+    assert times.keys() >= {"nothing", "N", "2 N", "N at first", "memcpy of N", "sheaf, c10d", "sheaf, and read"}
+    assert times["nothing"] < 0.1 and times["2 N"] == pytest.approx(2.0, abs=0.15), times
+    for name in ("N", "N at first", "memcpy of N", "sheaf, c10d"):
+        assert times[name] == pytest.approx(1.0, abs=0.15), times
+    for name in ("sheaf", "sheaf, sizes given", "sheaf, and read"):  # in shared memory, a page may be mapped twice
+        assert 0.9 < times[name] < 2.15, times
 
 
 def check_wrong_results(rank: int, tell: launch.Report) -> None:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Absent, late, dead and interrupted ranks, and calls without headers that disagree: who is named, what works on."""
 
+import contextlib
 import os
+import resource
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ import torch.distributed as dist
 
 import sheaf
 from agree import everyone_says, works
-from pool import fresh, run, run_raises
+from pool import fresh, run, run_raises, values
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -198,6 +201,56 @@ def test_groups_in_different_orders(settled):
         kind, text = outcome.error
         assert kind == "DistBackendError", text
         assert f"rank {1 - rank} never came: it " in text and f'{call} of group "' in text, text
+
+
+def memory_in_use():
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+@contextlib.contextmanager
+def at_most(more):
+    """No memory for this process beyond what it has and so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_in_use() + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+MIB = 1 << 20
+
+
+def out_of_memory(rank, world):
+    """After the verdict rank 1 has memory for its result, but none to receive the others' blocks."""
+    sizes = [8, 8, 8]
+    block, whole = torch.ones(MIB // 2, 8), torch.ones(24, MIB // 2)  # 16 and 48 MiB
+    calls = {
+        "all_gather": (48, lambda: sheaf.all_gather(block, 1, sizes=sizes, timeout=1)),
+        "all_gather_coalesced": (48, lambda: sheaf.all_gather_coalesced([block], 1, sizes=sizes, timeout=1)),
+        "reduce_scatter": (16, lambda: sheaf.reduce_scatter(whole, sizes, timeout=1)),
+        "reduce_scatter_coalesced": (16, lambda: sheaf.reduce_scatter_coalesced([whole], sizes, timeout=1)),
+    }
+    said = {}
+    sheaf.all_gather(torch.ones(1))
+    for name, (result, call) in calls.items():
+        error = dist.DistBackendError if rank != 1 else MemoryError
+        with at_most((result + 4) * MIB if rank == 1 else 1 << 40), pytest.raises(error) as caught:
+            call()
+        said[name] = str(caught.value)
+        dist.barrier()  # there, and silent
+    return said
+
+
+@pytest.mark.parametrize("engine", ["c10d"], indirect=True)  # shm has what it needs to move from the start
+def test_a_failure_after_the_verdict_is_told():
+    # what glibc reserves for threads, and what Sheaf keeps, would be out of the limit's reach
+    outcomes = fresh(3, out_of_memory, env={"MALLOC_ARENA_MAX": "1", "SHEAF_POOL_MB": "1"}, timeout=120)
+    said = values(outcomes)
+    for name, text in said[1].items():
+        assert "lloc" in text and "rank" not in text, (name, text)
+        for rank in (0, 2):
+            assert f"rank 1 failed in {name} #" in said[rank][name] and "lloc" in said[rank][name], said[rank][name]
 
 
 def dies(rank, world):

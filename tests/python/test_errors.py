@@ -98,6 +98,10 @@ def refused(rank, world, name, everywhere):
         case "forward mode":
             with torch.autograd.forward_ad.dual_level():
                 sheaf.all_gather(torch.autograd.forward_ad.make_dual(x, x) if odd else x)
+        case "op":
+            sheaf.reduce_scatter(torch.ones(6), [2, 2, 2], op="own" if odd else "sum")
+        case "op of several":
+            sheaf.reduce_scatter_coalesced([torch.ones(6)] * 2, [2, 2, 2], op=["sum", "own"] if odd else "sum")
         case "no tensor":
             sheaf.all_gather([1.0] if odd else x)
         case "timeout":
@@ -122,6 +126,8 @@ REFUSED = {
 }
 REFUSED_WITH_SIZES = {  # each rank that refuses raises at once, in its own name
     "mode of a sized call": 'got "median"',
+    "op": """op is "sum" or "mean", got 'own'""",
+    "op of several": """tensor 1: op is "sum" or "mean", got 'own'""",
     "type of sizes": "sizes must be a tensor, a list or a tuple, got int",
     "shape of sizes": "sizes must be one row of integers",
     "huge sizes": "give this rank",
@@ -157,7 +163,7 @@ def unknown_group(rank, world):
 
 def test_unknown_group():
     for kind, text in run_raises(2, unknown_group):
-        assert "nobody" in text, (kind, text)
+        assert kind == "ValueError" and 'there is no process group "nobody"' in text, (kind, text)
     run(2, works)
 
 
@@ -182,6 +188,11 @@ def unsummable(rank, world):
         sheaf.reduce_scatter(torch.ones(world, dtype=torch.int64), [1] * world, op="mean")
     with pytest.raises(ValueError, match=f"add up to {world}, but the tensor has {world + 1}"):
         sheaf.reduce_scatter(torch.ones(world + 1), [1] * world)
+    for op in ("own", "median"):
+        with pytest.raises(ValueError, match=f"""op is "sum" or "mean", got '{op}'"""):
+            sheaf.reduce_scatter(torch.ones(world), [1] * world, op=op)
+        with pytest.raises(ValueError, match=f"""tensor 0: op is "sum" or "mean", got '{op}'"""):
+            sheaf.reduce_scatter_coalesced([torch.ones(world)], [1] * world, op=op)
     works(rank, world)
 
 
