@@ -74,7 +74,7 @@ def digests(rank: int, world: int) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("world", [2, 3, 5])
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_every_case(world: int) -> None:
     failed = []
     listed = run(world, names_on_a_rank)[0]
@@ -96,6 +96,6 @@ def test_every_case_with(setting: str) -> None:
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("world", [2, 3, 5])
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_sums_have_the_same_bits_on_gloo_and_on_threads(world: int) -> None:
     assert len({digest for pair in run(world, digests) for digest in pair}) == 1
