@@ -154,9 +154,10 @@ fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header de
 	  | tee fuzz.log | grep -E 'DONE|ERROR|SUMMARY|number_of_executed_units|runtime error'; \
 	  grep -q '^Done' fuzz.log
 
-python-test: build ## Python tests but the slow ones
+python-test: build build/.configured-tests ## Python tests but the slow ones
+	$(say) "build what the Python tests load"
+	@cmake --build build --target sheaf_noop cpp_cases
 	$(say) "Python tests"
-	@cmake --build build --target sheaf_noop
 	@timeout 1800 $(PY) -m pytest -m "not slow"
 
 slow-test: build build/.configured-tests ## Python tests that kill, stop, stress and compile for minutes

@@ -10,10 +10,12 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import latency, memory
-from benchmarks.cases import Case, Plan
-from benchmarks.groups import Groups, make_groups
+from benchmarks.cases import KIB, Case, Plan
+from benchmarks.groups import Groups, make_groups, new_groups
 from benchmarks.launch import Report, meet, run_ranks
 from benchmarks.results import Result, Timing, summary
+
+SMALL = 64 * KIB  # sent apart from its header, as large results are
 
 
 def nothing() -> None:
@@ -69,8 +71,22 @@ def results_of(rank: int, groups: Groups, plan: Plan) -> Iterator[Result]:
         )
         yield Result(case, rounds, timings=timings)
     for case in (case for case in plan.memory if case.world == world):
-        work = workload_of(case, rank, groups, plan.candidates)
-        yield Result(case, peaks={each.name: memory.peak_of(each.call, each.prepare) for each in work.candidates})
+        yield Result(case, peaks=peaks_of(case, rank, groups, plan.candidates))
+
+
+def peaks_of(case: Case, rank: int, groups: Groups, wanted: tuple[str, ...]) -> dict[str, memory.Peak]:
+    """Each candidate's first call of this size, in groups that carried only a small one: connections and threads stay,
+    and are no one call's; memory that a call leaves for the next is its own."""
+    peaks: dict[str, memory.Peak] = {}
+    count = len(workload_of(case, rank, groups, wanted).candidates)
+    for number in range(count):
+        with new_groups() as made:
+            for small in workload_of(replace(case, nbytes=SMALL), rank, made, wanted).candidates:
+                small.prepare()
+                small.call()
+            one = workload_of(case, rank, made, wanted).candidates[number]
+            peaks[one.name] = memory.peak_of(one.call, one.prepare)
+    return peaks
 
 
 def workload_of(case: Case, rank: int, groups: Groups, wanted: tuple[str, ...] = ()) -> Workload:

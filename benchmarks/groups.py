@@ -29,17 +29,31 @@ class Groups:
 
 def make_groups() -> Groups:
     """Called by every rank. Sheaf reads its settings at a group's first call, which is made here."""
-    import sheaf
-
     world = dist.group.WORLD
     assert world is not None
-    with engine_setting("c10d"):
-        sheaf.gather_sizes(torch.zeros(1), group=world)
-    chosen = dist.new_group()
-    assert isinstance(chosen, dist.ProcessGroup)
-    with engine_setting(os.environ.get(SETTING, "auto")):
-        sheaf.gather_sizes(torch.zeros(1), group=chosen)
-    return Groups(world, chosen)
+    return Groups(settled(world, "c10d"), settled(dist.new_group(), chosen_setting()))
+
+
+@contextmanager
+def new_groups() -> Iterator[Groups]:
+    """The same, both of them new: with them goes what Sheaf keeps of a group's results."""
+    made = Groups(settled(dist.new_group(), "c10d"), settled(dist.new_group(), chosen_setting()))
+    yield made
+    for group in (made.c10d, made.chosen):
+        dist.destroy_process_group(group)
+
+
+def settled(group: object, setting: str) -> dist.ProcessGroup:
+    import sheaf
+
+    assert isinstance(group, dist.ProcessGroup)
+    with engine_setting(setting):
+        sheaf.gather_sizes(torch.zeros(1), group=group)
+    return group
+
+
+def chosen_setting() -> str:
+    return os.environ.get(SETTING, "auto")
 
 
 @contextmanager

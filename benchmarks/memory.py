@@ -31,9 +31,7 @@ def return_freed_memory() -> None:
 
 
 def peak_of(call: Callable[[], torch.Tensor], prepare: Callable[[], None]) -> Peak:
-    """Called by every rank. One call goes ahead unmeasured: connections and threads stay, and are no one call's."""
-    prepare()
-    call()
+    """Called by every rank, and measures the first such call: what it keeps counts, as nothing was kept before it."""
     prepare()
     gc.collect()
     dist.barrier()

@@ -99,11 +99,11 @@ class Each:
         assert row is not None
         return row[self.where.rank].item() if isinstance(given, torch.Tensor) else given[self.where.rank]
 
-    def alone(self) -> list[torch.Tensor]:
+    def alone(self, timeout: float | None) -> list[torch.Tensor]:
         """In a group of one: all local checks, and every tensor's sizes."""
         names = [f"{self.op}: tensor {i}" for i in range(len(self.tensors))]
         every = zip(self.tensors, self.rows, self.dims, names, self.modes, strict=True)
-        return [torch.ops.sheaf.alone(*one) for one in every]
+        return [torch.ops.sheaf.alone(*one, timeout=timeout) for one in every]
 
 
 def are_plain(tensors: Any) -> bool:

@@ -114,7 +114,9 @@ def _gather_sizes_coalesced(
     return _sizes_of_each(x, world)
 
 
-def _alone(x: torch.Tensor, sizes: torch.Tensor | None, dim: int, op: str, mode: str) -> torch.Tensor:
+def _alone(
+    x: torch.Tensor, sizes: torch.Tensor | None, dim: int, op: str, mode: str, *, timeout: float | None = None
+) -> torch.Tensor:
     return _sizes(1)
 
 

@@ -47,7 +47,11 @@ def process_group(group: Group) -> dist.ProcessGroup:
         assert world is not None
         return world
     if isinstance(group, str):
-        return dist.distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type, attr-defined]
+        try:
+            return dist.distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type, attr-defined]
+        except RuntimeError:
+            why = f'there is no process group "{group}": was it destroyed, or never made?'
+            raise ValueError(why) from None
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise ValueError(f"a mesh of {group.ndim} dims is no group: pass (mesh, dim)")

@@ -155,7 +155,7 @@ def _all_gather(
 ) -> Gathered:
     """Waits for the result. `given` is `sizes` as the ops take them."""
     if where.world == 1:
-        own = torch.ops.sheaf.alone(x, given, dim, "all_gather", grad)
+        own = torch.ops.sheaf.alone(x, given, dim, "all_gather", grad, timeout=seconds(timeout))
         return Gathered(alone(x), own)
     limit = seconds(timeout)
     if given is None:
@@ -183,7 +183,7 @@ def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout:
     check_types("gather_sizes", x, dim, where, sized=False, timeout=timeout)
     sizes: torch.Tensor
     if where.world == 1:
-        sizes = torch.ops.sheaf.alone(x, None, dim, "gather_sizes", "sum")
+        sizes = torch.ops.sheaf.alone(x, None, dim, "gather_sizes", "sum", timeout=seconds(timeout))
     else:
         sizes = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=seconds(timeout))
     return sizes
@@ -197,6 +197,11 @@ def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Ten
         [2, 3]
     """
     given = sizes.tolist() if isinstance(sizes, torch.Tensor) else list(sizes)
+    ndim = gathered.dim()
+    if not -ndim <= dim < ndim:
+        raise ValueError(f"split: dim must be from {-ndim} to {ndim - 1}, got {dim}")
+    if not torch.compiler.is_compiling():
+        _check_not_negative("split", given)
     if sum(given) != gathered.shape[dim]:
         raise ValueError(f"split: sizes {given} add up to {sum(given)}, but the tensor has {gathered.shape[dim]} rows")
     return torch.split(gathered, given, dim)
@@ -211,4 +216,11 @@ def offset(sizes: Sizes, group: Group = None) -> int:
     where = ranks(group)
     if len(sizes) != where.world:
         raise ValueError(f"offset: sizes must have {where.world} entries, one a rank, got {len(sizes)}")
+    if not torch.compiler.is_compiling():  # a compiler sees no values
+        _check_not_negative("offset", [int(size) for size in sizes])
     return int(sum(int(size) for size in sizes[: where.rank]))
+
+
+def _check_not_negative(what: str, sizes: list[int]) -> None:
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{what}: sizes must not be negative, got {sizes}")

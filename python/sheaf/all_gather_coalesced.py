@@ -131,7 +131,8 @@ def _learned(
 def _all_gather_coalesced(each: Each, where: Ranks, timeout: Timeout) -> tuple[Gathered, ...]:
     """Waits for the results."""
     if where.world == 1:
-        return tuple(Gathered(alone(x), own) for x, own in zip(each.tensors, each.alone(), strict=True))
+        own = each.alone(seconds(timeout))
+        return tuple(Gathered(alone(x), rows) for x, rows in zip(each.tensors, own, strict=True))
     ops = torch.ops.sheaf
     given, limit = each.table(), seconds(timeout)
     if not each.sized and not is_compiling():

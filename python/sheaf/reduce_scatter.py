@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, overload
 
 import torch
 
-from sheaf._arguments import Sizes, Timeout, alone, check_types, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds
 from sheaf._call import call
 from sheaf._group import Group, ranks
 from sheaf._handle import Finished, Handle
@@ -93,9 +93,11 @@ def reduce_scatter(
         return Finished(reduce_scatter(y, sizes, dim, op=op, group=group, timeout=timeout))
     where = ranks(group)
     check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout)
+    if op not in ("sum", "mean"):  # the ops themselves know "own", of which this one is no part
+        refuse("reduce_scatter", f'op is "sum" or "mean", got {op!r}', where, sized=True)
     given = rows("reduce_scatter", sizes, where)
     if where.world == 1:
-        torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op)
+        torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op, timeout=seconds(timeout))
         return Finished(alone(y)) if async_op else alone(y)
     if async_op and y.device.type == "cpu":
         start = torch.ops.sheaf.start_reduce_scatter

@@ -91,8 +91,11 @@ def reduce_scatter_coalesced(
     each = Each("reduce_scatter_coalesced", tensors, dim, sizes, op, timeout, where)
     if not each.sized:
         each.refuse("sizes must be given for every tensor")
+    for i, mode in enumerate(each.modes):
+        if mode not in ("sum", "mean"):
+            each.refuse(f'tensor {i}: op is "sum" or "mean", got {mode!r}')
     if where.world == 1:
-        each.alone()
+        each.alone(seconds(timeout))
         own = tuple(map(alone, each.tensors))
         return Finished(own) if async_op else own
     if async_op and each.is_on_host():

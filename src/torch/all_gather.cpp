@@ -202,7 +202,7 @@ gathered all_gather(const at::Tensor& x, const all_gather_options& options) {
   const std::string grad(name(options.grad));
   const auto timeout = seconds_of(options.timeout);
   if (world == 1) {
-    auto sizes = translated([&] { return alone("all_gather", x, options.sizes, options.dim, options.grad); });
+    auto sizes = translated([&] { return alone("all_gather", x, options.sizes, options.dim, options.grad, timeout); });
     return {alone_result(x), std::move(sizes)};
   }
   if (const auto why = check_dispatched(x)) {
@@ -221,6 +221,7 @@ std::vector<at::Tensor> split(const at::Tensor& gathered, const at::Tensor& size
   return translated([&] {
     const auto rows = sizes_of(sizes);
     if (const auto why = check_tensor(gathered, dim)) throw value_error("split: " + *why);
+    if (const auto why = check_sizes(sizes, static_cast<int>(rows.size()))) throw value_error("split: " + *why);
     if (const auto why = check_total(rows, gathered.size(dim), "the gathered tensor has")) {
       throw value_error("split: " + *why);
     }

@@ -246,7 +246,8 @@ std::vector<gathered> all_gather_coalesced(at::TensorList x, const all_gather_co
   if (each.world == 1) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       auto sizes = translated([&] {
-        return alone(title_of(operation::all_gather_coalesced, i), x[i], each.rows[i], each.dims[i], options.grad[i]);
+        return alone(title_of(operation::all_gather_coalesced, i), x[i], each.rows[i], each.dims[i], options.grad[i],
+                     timeout);
       });
       results.push_back({alone_result(x[i]), std::move(sizes)});
     }

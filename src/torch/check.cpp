@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <cmath>
 #include <numeric>
 #include <sheaf/error.hpp>
 
@@ -129,11 +130,17 @@ refusal check_reduction(const at::Tensor& y, gradient mode) {
   return std::nullopt;
 }
 
+refusal check_timeout(std::optional<double> seconds) {
+  if (!seconds || (std::isfinite(*seconds) && *seconds > 0 && *seconds <= 1e9)) return std::nullopt;
+  return "timeout must be a positive number of seconds, got " + std::to_string(*seconds);
+}
+
 at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim,
-                 gradient mode) {
+                 gradient mode, std::optional<double> timeout) {
   const auto refuse_if = [&](const refusal& why) {
     if (why) throw value_error(op + ": " + *why);
   };
+  refuse_if(check_timeout(timeout));
   refuse_if(check_tensor(x, dim));
   const bool reduces = op.starts_with("reduce_scatter");
   if (reduces) refuse_if(check_reduction(x, mode));

@@ -19,13 +19,14 @@ refusal check_sizes(const at::Tensor& sizes, int world);
 refusal check_own_size(const std::vector<std::int64_t>& sizes, int rank, std::int64_t rows);
 refusal check_total(const std::vector<std::int64_t>& sizes, std::int64_t total, const char* what);
 refusal check_reduction(const at::Tensor& y, gradient mode);
+refusal check_timeout(std::optional<double> seconds);
 
 // `carried`: whether the group's engine takes tensors on its device.
 refusal check_carried(const at::Tensor& x, bool carried);
 
 // A group of one: runs every local check of `op` and returns the sizes. Throws value_error.
 at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim,
-                 gradient mode);
+                 gradient mode, std::optional<double> timeout);
 
 device_type device_from(c10::DeviceType device);
 

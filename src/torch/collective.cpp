@@ -22,10 +22,6 @@
 namespace sheaf {
 namespace {
 
-bool is_timeout(std::optional<double> seconds) {
-  return !seconds || (std::isfinite(*seconds) && *seconds > 0 && *seconds <= 1e9);
-}
-
 std::optional<std::chrono::milliseconds> timeout_from(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
@@ -62,9 +58,7 @@ refusal check_arguments(const arguments& with, int world) {
   } catch (const value_error& error) {
     return error.what();
   }
-  if (!is_timeout(with.timeout)) {
-    return "timeout must be a positive number of seconds, got " + std::to_string(*with.timeout);
-  }
+  if (auto why = check_timeout(with.timeout)) return why;
   if (with.world == world) return std::nullopt;
   return "world is " + std::to_string(with.world) + ", but the group has " + std::to_string(world) + " ranks";
 }
@@ -74,7 +68,7 @@ call call_of(const arguments& with) {
   now.head.op = with.op;
   now.head.sized = with.sized;
   now.head.origin = static_cast<std::uint64_t>(with.origin);
-  if (is_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
+  if (!check_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
   return now;
 }
 
@@ -161,6 +155,12 @@ template <class Body>
 auto collective::reporting(Body&& body) -> decltype(body()) {
   try {
     return body();
+  } catch (const value_error&) {
+    throw;  // a peer's refusal, which every rank hears
+  } catch (const rank_error&) {
+    throw;  // of another rank: it was told where it was seen
+  } catch (const interrupted&) {
+    throw;  // likewise
   } catch (const std::exception& error) {
     const std::string why = error.what();
     moves_->report(now_, "failed in " + sheaf::describe(now_.head) + ": " + why.substr(0, why.find('\n')));
@@ -230,11 +230,19 @@ std::vector<frame> collective::learn_if_checked() {
 }
 
 void collective::all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result) {
-  moves_->all_gather(now_, at, memory_of(own), memory_of(result));
+  reporting([&] { moves_->all_gather(now_, at, memory_of(own), memory_of(result)); });
 }
 
 void collective::reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own) {
-  moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own));
+  reporting([&] { moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own)); });
+}
+
+void collective::all_gather(const bundle& all) {
+  reporting([&] { moves_->all_gather_coalesced(now_, all); });
+}
+
+void collective::reduce_scatter(const bundle& all, memory own) {
+  reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
 }
 
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized) {

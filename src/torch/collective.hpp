@@ -91,8 +91,8 @@ class collective {
   const header& head() const { return now_.head; }
   // The engine's memory for results of such a layout, or none.
   memory take_result(const layout& at);
-  void all_gather(const bundle& all) { moves_->all_gather_coalesced(now_, all); }
-  void reduce_scatter(const bundle& all, memory own) { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); }
+  void all_gather(const bundle& all);
+  void reduce_scatter(const bundle& all, memory own);
 
  private:
   bool is_local() const { return now_.head.sequence == 0; }

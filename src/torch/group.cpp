@@ -68,7 +68,7 @@ std::tuple<std::string, std::string> describe_engine(const std::string& group) {
   if (threads::is_name(group)) {
     return {"threads (ranks are threads of one process)", "none (threads carry CPU tensors)"};
   }
-  if (env::is_name(group)) return {env::describe(group), "none (this version carries CPU tensors)"};
+  if (env::is_name(group)) return {env::describe(group), "none (groups from the environment carry CPU tensors)"};
   const auto info = c10d_engine::inspect(group);
   return {info.cpu_engine.empty() ? "none (the group has no backend for CPU tensors)" : info.cpu_engine,
           info.cuda_engine.empty() ? no_cuda() : info.cuda_engine};

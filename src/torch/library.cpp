@@ -32,8 +32,8 @@ std::tuple<std::string, std::string> engine_of(std::string group) {
 }
 
 at::Tensor alone_op(const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim, std::string op,
-                    std::string mode) {
-  return translated([&] { return alone(op, x, sizes, dim, gradient_from(mode)); });
+                    std::string mode, timeout_argument timeout) {
+  return translated([&] { return alone(op, x, sizes, dim, gradient_from(mode), timeout); });
 }
 
 // A call under way, as Python holds it.
@@ -174,7 +174,7 @@ TORCH_LIBRARY(sheaf, library) {
   library.def("done(__torch__.torch.classes.sheaf.Handle call) -> bool", is_done);
   library.def("refuse(str op, str why, str group, bool sized) -> ()", refuse);
   library.def("engine(str group) -> (str, str)", engine_of);
-  library.def("alone(Tensor x, Tensor? sizes, int dim, str op, str mode) -> Tensor");
+  library.def("alone(Tensor x, Tensor? sizes, int dim, str op, str mode, *, float? timeout=None) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(sheaf, CompositeExplicitAutograd, library) {

@@ -132,7 +132,7 @@ at::Tensor reduce_scatter(const at::Tensor& y, const at::Tensor& sizes, const re
   if (options.group.world() == 1) {
     translated([&] {
       const auto mode = options.op == reduce_op::mean ? gradient::mean : gradient::sum;
-      return alone("reduce_scatter", y, sizes, options.dim, mode);
+      return alone("reduce_scatter", y, sizes, options.dim, mode, seconds_of(options.timeout));
     });
     return alone_result(y);
   }

@@ -147,7 +147,10 @@ std::vector<at::Tensor> reduce_scatter_coalesced(at::TensorList y, const per_ten
   if (each.world == 1) {
     std::vector<at::Tensor> results;
     for (std::size_t i = 0; i < y.size(); ++i) {
-      translated([&] { return alone(title_of(op, i), y[i], each.rows[i], each.dims[i], gradient_from(mode.get(i))); });
+      translated([&] {
+        return alone(title_of(op, i), y[i], each.rows[i], each.dims[i], gradient_from(mode.get(i)),
+                     seconds_of(options.timeout));
+      });
       results.push_back(alone_result(y[i]));
     }
     return results;

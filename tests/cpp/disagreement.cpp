@@ -54,6 +54,43 @@ void on_op(const group& me) {
   expect_disagreement(me, "op", "gather_sizes", [&] { gather_sizes(x, {.group = me}); }, [&] { gather(me, x); });
 }
 
+// Small tensors ride along with their headers, which are compared although sizes are given.
+void on_a_reduction(const group& me) {
+  const auto rows = 2 * me.world();
+  const auto even = at::full({me.world()}, 2, at::kLong);
+  const auto reduce = [&](const at::Tensor& y, std::int64_t dim = 0) {
+    return [&, y, dim] { reduce_scatter(y, even, {.dim = dim, .group = me}); };
+  };
+  const auto y = at::ones({rows, rows});
+  expect_disagreement(me, "dtype", "int32", reduce(y.to(at::kInt)), reduce(y));
+  expect_disagreement(me, "ndim", "1", reduce(at::ones({rows})), reduce(y));
+  expect_disagreement(me, "the size of dim 1", "9", reduce(at::ones({rows, 9})), reduce(at::ones({rows, 8})));
+  expect_disagreement(me, "dim", "1", reduce(y, -1), reduce(y, 0));
+  expect_disagreement(me, "op", "all_gather", [&] { gather(me, y); }, reduce(y));
+  auto other = at::zeros({me.world()}, at::kLong);
+  other[0] = rows;
+  std::string shown = "[" + std::to_string(rows);
+  for (int rank = 1; rank < me.world(); ++rank) shown += ", 0";
+  expect_disagreement(me, "sizes", shown + "]", [&] { reduce_scatter(y, other, {.group = me}); }, reduce(y));
+}
+
+// The first call raises on every rank alike, and the second is made by none.
+void in_another_order(const group& me) {
+  const auto y = at::ones({2 * me.world(), 3});
+  const auto sizes = at::full({me.world()}, 2, at::kLong);
+  const auto floats = [&] { gather(me, y); };
+  const auto integers = [&] { gather(me, y.to(at::kLong)); };
+  const auto sums = [&] { reduce_scatter(y, sizes, {.group = me}); };
+  const auto both = [](const auto& first, const auto& second) {
+    return [&] {
+      first();
+      second();
+    };
+  };
+  expect_disagreement(me, "dtype", "int64", both(integers, floats), both(floats, integers));
+  expect_disagreement(me, "op", "reduce_scatter", both(sums, floats), both(floats, sums));
+}
+
 // Blocks that are too long for the header's frame are never sent.
 void with_long_blocks(const group& me) {
   const auto x = at::ones({1000, 3});
@@ -110,6 +147,8 @@ case_list disagreement_cases() {
           {"disagreement/on_dim", on_dim},
           {"disagreement/on_gradient_mode", on_gradient_mode},
           {"disagreement/on_op", on_op},
+          {"disagreement/on_a_reduction", on_a_reduction},
+          {"disagreement/in_another_order", in_another_order},
           {"disagreement/with_long_blocks", with_long_blocks},
           {"disagreement/on_recording", on_recording},
           {"disagreement/where_headers_are_asked_for", where_headers_are_asked_for}};

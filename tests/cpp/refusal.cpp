@@ -18,15 +18,21 @@ void expect_works(const group& me) {
   expect_equal(mine, now.rows_of(now.summed(), me.rank()), "the reduction afterwards");
 }
 
-// Each rank in turn gathers `bad`.
+// Each rank in turn gathers `bad`, and sums it.
 void expect_refused(const group& me, const at::Tensor& bad, std::int64_t dim, const std::string& why) {
+  const auto sizes = at::full({me.world()}, 2, at::kLong);
   for (int chosen = 0; chosen < me.world() && me.world() > 1; ++chosen) {
     const bool mine = me.rank() == chosen;
-    const auto body = [&] { all_gather(mine ? bad : at::ones({2, 3}), {.dim = mine ? dim : 0, .group = me}); };
-    const auto text = error_of<c10::ValueError>(body, why);
-    expect_contains(text, "rank " + std::to_string(chosen) + " refuses: ");
-    expect_contains(text, why);
-    expect_same_everywhere(me, text);
+    const auto along = mine ? dim : 0;
+    const auto gather = [&] { all_gather(mine ? bad : at::ones({2, 3}), {.dim = along, .group = me}); };
+    const auto reduce = [&] {
+      reduce_scatter(mine ? bad : at::ones({2 * me.world(), 3}), sizes, {.dim = along, .group = me});
+    };
+    for (const auto& text : {error_of<c10::ValueError>(gather, why), error_of<c10::ValueError>(reduce, why)}) {
+      expect_contains(text, "rank " + std::to_string(chosen) + " refuses: ");
+      expect_contains(text, why);
+      expect_same_everywhere(me, text);
+    }
   }
   expect_works(me);
 }
@@ -103,6 +109,26 @@ void wrong_sizes_of_a_reduction(const group& me, std::int64_t columns) {
   expect_refused_with_sizes(me, "no mean", reduce(y.to(at::kInt), sizes, reduce_op::mean), right);
 }
 
+// A group of one, too, refuses what any rank can see.
+void timeout_that_is_none_alone(const group& me) {
+  if (me.world() > 1) return;
+  const auto x = at::ones({2});
+  const auto two = at::full({1}, 2, at::kLong);
+  const auto refused = [&](const auto& body) {
+    expect_contains(error_of<c10::ValueError>(body, "a negative timeout"), "timeout must be a positive number");
+  };
+  refused([&] { all_gather(x, {.group = me, .timeout = -1ms}); });
+  refused([&] { gather_sizes(x, {.group = me, .timeout = -1ms}); });
+  refused([&] { reduce_scatter(x, two, {.group = me, .timeout = -1ms}); });
+  refused([&] { all_gather_coalesced({x}, {.group = me, .timeout = -1ms}); });
+  refused([&] { reduce_scatter_coalesced({x}, two, {.group = me, .timeout = -1ms}); });
+}
+
+void split_by_negative_sizes(const group&) {
+  const auto split_it = [] { split(at::ones({5}), at::tensor({7, -2}, at::kLong)); };
+  expect_contains(error_of<c10::ValueError>(split_it, "split"), "sizes must not be negative, got [7, -2]");
+}
+
 void timeout_that_is_none(const group& me) {
   if (me.world() == 1) return;
   const auto gather = [&] {
@@ -128,7 +154,9 @@ case_list refusal_cases() {
           {"refusal/wrong_sizes_of_a_gather", [](const group& me) { wrong_sizes_of_a_gather(me, wide); }},
           {"refusal/wrong_sizes_of_a_small_reduction", [](const group& me) { wrong_sizes_of_a_reduction(me, slim); }},
           {"refusal/wrong_sizes_of_a_reduction", [](const group& me) { wrong_sizes_of_a_reduction(me, wide); }},
-          {"refusal/timeout_that_is_none", timeout_that_is_none}};
+          {"refusal/timeout_that_is_none", timeout_that_is_none},
+          {"refusal/timeout_that_is_none_alone", timeout_that_is_none_alone},
+          {"refusal/split_by_negative_sizes", split_by_negative_sizes}};
 }
 
 }  // namespace sheaf::test

@@ -136,6 +136,29 @@ TEST(threads, groups_do_not_disturb_each_other) {
   peer.join();
 }
 
+TEST(threads, groups_in_different_orders_end_at_the_deadline) {
+  auto first = group::threads(2, 500ms);
+  auto second = group::threads(2, 500ms);
+  const auto body = [&](int rank) {
+    const auto& mine = (rank == 0 ? first : second)[rank];
+    try {
+      all_gather(at::ones({2}), {.group = mine});
+      ADD_FAILURE() << "rank " << rank << " heard of the other group";
+    } catch (const c10::DistBackendError& error) {
+      const auto other = std::to_string(1 - rank);
+      const std::string text = error.what();
+      EXPECT_NE(text.find("no answer from rank " + other + " within 0.5 s; rank " + other + " never came"),
+                std::string::npos)
+          << text;
+      EXPECT_NE(text.find("This rank is in all_gather #1 (float32 [2], dim 0) of group \"threads:"), std::string::npos)
+          << text;
+    }
+  };
+  std::thread peer(body, 1);
+  body(0);
+  peer.join();
+}
+
 TEST(threads, a_group_needs_a_rank_and_settings_that_mean_something) {
   EXPECT_THROW(group::threads(0), c10::ValueError);
   EXPECT_THROW(spawn(-1, [](const group&) {}), c10::ValueError);

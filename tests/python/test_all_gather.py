@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import sheaf
 from pool import run
-from truth import DTYPES, blocks, own_rows, patterns, rank_sum, same, values
+from truth import DTYPES, blocks, own_rows, patterns, rank_sum, same, shape_with, values
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -110,34 +110,61 @@ def test_second_derivative(world, mode, dim):
     run(world, second_derivative, mode, dim)
 
 
-def numeric(rank, world):
-    """Central differences of the sum of all ranks' losses, one entry of one rank at a time, all ranks in step."""
-    sizes, step = patterns(world)[2], 1e-6
-    x = blocks(sizes, 1)[rank].requires_grad_()
+def weighed(y, rank):
+    """A loss of the rank's own, with derivatives of every order."""
+    return ((rank + 1) * (y.sin() * values(rank, y.shape, torch.float64)).sum() * 0.1).exp().log1p()
+
+
+def of_gather(world):
+    sizes = patterns(world)[2]
+    return [shape_with(n, 1) for n in sizes], lambda x: sheaf.all_gather(x, 1).tensor
+
+
+def of_scatter(world):
+    sizes = patterns(world)[2]
+    return [shape_with(sum(sizes), 1)] * world, lambda y: sheaf.reduce_scatter(y, sizes, 1)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("of", [of_gather, of_scatter])
+def test_gradient_of_the_whole_system(world, of):
+    run(world, numeric_derivatives, of)
+
+
+def numeric_derivatives(rank, world, of):
+    """Both derivatives against central differences of all ranks' losses, and of all ranks' gradients along fixed
+    directions, together."""
+    shapes, op = of(world)
+    points = [values(30 + r, shape, torch.float64) for r, shape in enumerate(shapes)]
+    direction = values(60 + rank, shapes[rank], torch.float64)
 
     def loss(x):
-        y, _ = sheaf.all_gather(x, 1)
-        return ((rank + 1) * (y.sin() * values(rank, y.shape, torch.float64)).sum() * 0.1).exp().log1p()
+        return weighed(op(x), rank)
 
-    loss(x).backward()
-    flat = x.detach().reshape(-1)
-    for owner in range(world):
-        for entry in range(sizes[owner] * 6):
+    def slope(x):
+        (first,) = torch.autograd.grad(loss(x), x, create_graph=True)
+        return (direction * first).sum()
+
+    for function in (loss, slope):
+        x = points[rank].clone().requires_grad_()
+        (exact,) = torch.autograd.grad(function(x), x)
+        compare_with_differences(rank, points, function, exact)
+
+
+def compare_with_differences(rank, points, function, exact, step=1e-5, most=8):
+    """One entry of one rank at a time, up to `most` of each, all ranks in step."""
+    for owner, point in enumerate(points):
+        for entry in range(0, point.numel(), max(1, point.numel() // most)):
             totals = []
             for sign in (1, -1):
-                moved = flat.clone()
+                moved = points[rank].clone()
                 if rank == owner:
-                    moved[entry] += sign * step
-                total = loss(moved.reshape(x.shape)).detach()
-                totals.append(sheaf.all_gather(total.reshape(1)).tensor.sum())
+                    moved.view(-1)[entry] += sign * step
+                value = function(moved.requires_grad_()).detach()
+                totals.append(sheaf.all_gather(value.reshape(1)).tensor.sum())
             if rank == owner:
-                slope = (totals[0] - totals[1]) / (2 * step)
-                torch.testing.assert_close(x.grad.reshape(-1)[entry], slope, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("world", [2, 3])
-def test_gradient_of_the_whole_system(world):
-    run(world, numeric)
+                difference = (totals[0] - totals[1]) / (2 * step)
+                torch.testing.assert_close(exact.reshape(-1)[entry], difference, rtol=1e-5, atol=1e-6)
 
 
 def layouts(rank, world):
@@ -162,13 +189,13 @@ def layouts(rank, world):
     )
     lazy = values(rank, (sizes[rank], 2), torch.complex64)
     same(
-        sheaf.all_gather(lazy.conj()).tensor,
+        sheaf.all_gather(lazy.conj()).tensor.resolve_conj(),  # alone, the result is the input
         torch.cat([values(r, (n, 2), torch.complex64).conj().resolve_conj() for r, n in enumerate(sizes)]),
         "conjugated view",
     )
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
 def test_layouts(world):
     run(world, layouts)
 
@@ -179,11 +206,13 @@ def incoming_gradients(rank, world):
     forms = {
         "expanded": lambda r: torch.tensor(float(r + 2)).expand(total, 3),
         "transposed": lambda r: values(r, (3, total), torch.float32).t(),
+        "strided": lambda r: values(r, (total, 3, 2), torch.float32)[..., 1],
+        "channels last": lambda r: values(r, (total, 3, 2, 2), torch.float32).to(memory_format=torch.channels_last),
         "shared": lambda r: values(r, (total, 3), torch.float32),
     }
     for name, form in forms.items():
         for mode in MODES:
-            x = torch.ones(sizes[rank], 3, requires_grad=True)
+            x = torch.ones(sizes[rank], *form(rank).shape[1:], requires_grad=True)
             y, _ = sheaf.all_gather(x, grad=mode)
             incoming = form(rank)
             before = incoming.clone()
@@ -193,7 +222,7 @@ def incoming_gradients(rank, world):
             assert x.grad.untyped_storage().data_ptr() != incoming.untyped_storage().data_ptr()
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
 def test_incoming_gradients_are_read_only(world):
     run(world, incoming_gradients)
 
@@ -216,7 +245,7 @@ def partly_recorded(rank, world):
         sheaf.all_gather(torch.ones(2))
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
 def test_a_rank_that_needs_no_gradient_takes_part(world):
     run(world, partly_recorded)
 

@@ -52,10 +52,12 @@ def perform(rank: int, world: int, name: str) -> None:
         raise AssertionError(f"{name}: {text.value.decode()}")
 
 
-def perform_all(rank: int, world: int) -> int:
-    for name in names():
+def perform_most(rank: int, world: int) -> int:
+    """All cases but those that wait for deadlines, which settings change nothing of."""
+    chosen = [name for name in names() if not name.startswith("deadline/")]
+    for name in chosen:
         perform(rank, world, name)
-    return len(names())
+    return len(chosen)
 
 
 def digests(rank: int, world: int) -> tuple[str, str]:
@@ -74,7 +76,7 @@ def digests(rank: int, world: int) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("world", [2, 3, 5])
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_every_case(world: int) -> None:
     failed = []
     listed = run(world, names_on_a_rank)[0]
@@ -87,15 +89,14 @@ def test_every_case(world: int) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("setting", ["SHEAF_MESSAGE_BYTES=1000", "SHEAF_CHECK=1"])
+@pytest.mark.parametrize("setting", [pytest.param("SHEAF_MESSAGE_BYTES=1000", marks=pytest.mark.slow), "SHEAF_CHECK=1"])
 def test_every_case_with(setting: str) -> None:
     name, value = setting.split("=")
-    counts = values(fresh(3, perform_all, env={"SHEAF_ENGINE": "c10d", name: value}, timeout=CASES_S))
+    counts = values(fresh(3, perform_most, env={"SHEAF_ENGINE": "c10d", name: value}, timeout=CASES_S))
     assert counts[0] > 50
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("world", [2, 3, 5])
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_sums_have_the_same_bits_on_gloo_and_on_threads(world: int) -> None:
     assert len({digest for pair in run(world, digests) for digest in pair}) == 1

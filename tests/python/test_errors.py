@@ -36,6 +36,9 @@ def odd_rank_out(rank, world, name):
         case "order":
             for first in (odd, not odd):
                 sheaf.all_gather(torch.ones(2, 3, dtype=torch.int64) if first else x)
+        case "order of ops":
+            for first in (odd, not odd):
+                sheaf.reduce_scatter(torch.ones(2 * world, 3), [2] * world) if first else sheaf.all_gather(x)
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -51,11 +54,117 @@ def odd_rank_out(rank, world, name):
         ("op", "ranks disagree on op: all_gather on rank"),
         ("recording", "rank 1 is under no_grad while rank"),
         ("order", "ranks disagree on dtype: float32 on rank"),
+        ("order of ops", "ranks disagree on op: all_gather on rank"),
     ],
 )
 def test_disagreement(world, name, text):
     # "order" leaves its second call undone on every rank alike: the first raises
     everyone_says(world, text, odd_rank_out, name)
+
+
+def odd_rank_out_of_a_sum(rank, world, name):
+    """Small tensors ride along with their headers, which are compared although sizes are given."""
+    odd = rank == 1
+    rows, sizes = 2 * world, [2] * world
+    y = torch.ones(rows, rows)
+    match name:
+        case "dtype":
+            sheaf.reduce_scatter(y.int() if odd else y, sizes)
+        case "ndim":
+            sheaf.reduce_scatter(y[:, 0] if odd else y, sizes)
+        case "other size":
+            sheaf.reduce_scatter(y[:, :3] if odd else y, sizes)
+        case "dim":
+            sheaf.reduce_scatter(y, sizes, -1 if odd else 0)
+        case "sizes":
+            sheaf.reduce_scatter(y, [rows, *[0] * (world - 1)] if odd else sizes)
+        case "reduction":
+            sheaf.reduce_scatter(y, sizes, op="mean" if odd else "sum")
+        case "op":
+            sheaf.gather_sizes(y) if odd else sheaf.reduce_scatter(y, sizes)
+        case "order":
+            for first in (odd, not odd):
+                sheaf.reduce_scatter(y.long() if first else y, sizes)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dtype", "ranks disagree on dtype: float32 on rank"),
+        ("ndim", "ranks disagree on ndim: 2 on rank"),
+        ("other size", "ranks disagree on the size of dim 1: "),
+        ("dim", "ranks disagree on dim: 0 on rank"),
+        ("sizes", "ranks disagree on sizes: [2, 2"),
+        ("reduction", "ranks disagree on reduction: sum on rank"),
+        ("op", "ranks disagree on op: reduce_scatter on rank"),
+        ("order", "ranks disagree on dtype: float32 on rank"),
+    ],
+)
+def test_disagreement_on_a_sum(world, name, text):
+    everyone_says(world, text, odd_rank_out_of_a_sum, name)
+
+
+BAD = {
+    "0-d": (lambda x: torch.tensor(1.0), "pass x.reshape(1)"),
+    "sparse": (lambda x: x.to_sparse(), "sparse tensors are not taken"),
+    "quantized": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantized tensors are not taken"),
+    "subclass": (lambda x: x.as_subclass(type("Strange", (torch.Tensor,), {})), "such as Strange are not taken"),
+    "nested": (lambda x: torch.nested.nested_tensor([x, x]), "nested tensors are not taken"),
+    "many dims": (lambda x: torch.ones((1,) * 9), "at most 8 dims, got 9"),
+    "no tensor": (lambda x: [1.0], "a tensor is needed, got list"),
+}
+
+
+def refused_sums(rank, world):
+    """What all_gather refuses, and why, as the last rank's mistake in a sum; all ranks' texts of every case."""
+    odd, sizes = rank == world - 1, [2] * world
+    y = torch.ones(2 * world, 3)
+    calls = {name: lambda bad=bad: sheaf.reduce_scatter(bad(y) if odd else y, sizes) for name, (bad, _) in BAD.items()}
+    calls["dim"] = lambda: sheaf.reduce_scatter(y, sizes, 7 if odd else 0)
+    calls["type of dim"] = lambda: sheaf.reduce_scatter(y, sizes, 0.5 if odd else 0)
+    calls["timeout"] = lambda: sheaf.reduce_scatter(y, sizes, timeout=-1 if odd else None)
+    said = {}
+    for name, call in calls.items():
+        sheaf.gather_sizes(y)  # in step from here
+        with pytest.raises(ValueError, match="rank 2 refuses: ") as caught:
+            call()
+        said[name] = str(caught.value)
+    works(rank, world)
+    return said
+
+
+def test_refusal_of_a_sum():
+    expected = {name: why for name, (_, why) in BAD.items()}
+    expected |= {"dim": "dim must be from -2 to 1, got 7", "type of dim": "dim must be an integer, got 0.5"}
+    expected |= {"timeout": "timeout must be a positive number of seconds"}
+    said = run(3, refused_sums)
+    assert said[0] == said[1] == said[2], said
+    assert said[0].keys() == expected.keys()
+    for name, why in expected.items():
+        assert why in said[0][name] and said[0][name].startswith("reduce_scatter #"), said[0][name]
+
+
+def without_a_backend(rank, world):
+    """A group whose only backend is for another device."""
+    group = dist.new_group(backend="cuda:gloo")
+    x = torch.ones(2, 3)
+    said = []
+    for call in (
+        lambda: sheaf.all_gather(x, group=group, timeout=20),
+        lambda: sheaf.all_gather(x, sizes=[2] * world, group=group, timeout=20),
+        lambda: sheaf.reduce_scatter(x, [1] * world, group=group, timeout=20),
+    ):
+        with pytest.raises(ValueError, match="the process group has no backend for CPU tensors") as caught:
+            call()
+        said.append(str(caught.value))
+    works(rank, world)
+    return said
+
+
+def test_a_device_with_no_backend_in_the_group():
+    said = run(2, without_a_backend)
+    assert said[0] == said[1], said
 
 
 def refused(rank, world, name, everywhere):
@@ -98,6 +207,10 @@ def refused(rank, world, name, everywhere):
         case "forward mode":
             with torch.autograd.forward_ad.dual_level():
                 sheaf.all_gather(torch.autograd.forward_ad.make_dual(x, x) if odd else x)
+        case "op":
+            sheaf.reduce_scatter(torch.ones(6), [2, 2, 2], op="own" if odd else "sum")
+        case "op of several":
+            sheaf.reduce_scatter_coalesced([torch.ones(6)] * 2, [2, 2, 2], op=["sum", "own"] if odd else "sum")
         case "no tensor":
             sheaf.all_gather([1.0] if odd else x)
         case "timeout":
@@ -122,6 +235,8 @@ REFUSED = {
 }
 REFUSED_WITH_SIZES = {  # each rank that refuses raises at once, in its own name
     "mode of a sized call": 'got "median"',
+    "op": """op is "sum" or "mean", got 'own'""",
+    "op of several": """tensor 1: op is "sum" or "mean", got 'own'""",
     "type of sizes": "sizes must be a tensor, a list or a tuple, got int",
     "shape of sizes": "sizes must be one row of integers",
     "huge sizes": "give this rank",
@@ -157,7 +272,7 @@ def unknown_group(rank, world):
 
 def test_unknown_group():
     for kind, text in run_raises(2, unknown_group):
-        assert "nobody" in text, (kind, text)
+        assert kind == "ValueError" and 'there is no process group "nobody"' in text, (kind, text)
     run(2, works)
 
 
@@ -182,6 +297,11 @@ def unsummable(rank, world):
         sheaf.reduce_scatter(torch.ones(world, dtype=torch.int64), [1] * world, op="mean")
     with pytest.raises(ValueError, match=f"add up to {world}, but the tensor has {world + 1}"):
         sheaf.reduce_scatter(torch.ones(world + 1), [1] * world)
+    for op in ("own", "median"):
+        with pytest.raises(ValueError, match=f"""op is "sum" or "mean", got '{op}'"""):
+            sheaf.reduce_scatter(torch.ones(world), [1] * world, op=op)
+        with pytest.raises(ValueError, match=f"""tensor 0: op is "sum" or "mean", got '{op}'"""):
+            sheaf.reduce_scatter_coalesced([torch.ones(world)], [1] * world, op=op)
     works(rank, world)
 
 

@@ -3,10 +3,13 @@
 
 import atexit
 import copy
+import errno
+import os
 import pickle
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import sheaf
 from pool import fresh, run
+from sheaf import __main__ as sheaf_main
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -148,6 +152,17 @@ def test_without_a_group():
         sheaf.all_gather(x, sizes=[3])
     with pytest.raises(ValueError, match="median"):
         sheaf.all_gather(x, grad="median")
+    for call in (
+        lambda timeout: sheaf.all_gather(x, timeout=timeout),
+        lambda timeout: sheaf.gather_sizes(x, timeout=timeout),
+        lambda timeout: sheaf.reduce_scatter(x, [2], timeout=timeout),
+        lambda timeout: sheaf.all_gather_coalesced([x], timeout=timeout),
+        lambda timeout: sheaf.reduce_scatter_coalesced([x], [2], timeout=timeout),
+    ):
+        for timeout in (-1, 0, float("nan"), timedelta(seconds=-1)):
+            with pytest.raises(ValueError, match="timeout must be a positive number of seconds, got"):
+                call(timeout)
+        call(1)
     with pytest.raises(ValueError, match="not initialized"):
         sheaf.all_gather(x, group="0")
 
@@ -159,6 +174,12 @@ def test_split_and_offset_check_their_sizes():
     assert views[2].data_ptr() == x[2:].data_ptr()
     with pytest.raises(ValueError, match="add up to 4, but the tensor has 5 rows"):
         sheaf.split(x, [2, 2])
+    with pytest.raises(ValueError, match="dim must be from -2 to 1, got 2"):
+        sheaf.split(x, [5], 2)
+    with pytest.raises(ValueError, match=r"sizes must not be negative, got \[7, -2\]"):
+        sheaf.split(x, [7, -2])
+    with pytest.raises(ValueError, match=r"sizes must not be negative, got \[-2\]"):
+        sheaf.offset([-2])
     with pytest.raises(ValueError, match="must have 1 entries"):
         sheaf.offset([1, 2])
 
@@ -195,6 +216,24 @@ def test_engine_is_told(engine):
 def test_python_m_sheaf():
     said = subprocess.run([sys.executable, "-m", "sheaf"], capture_output=True, text=True, timeout=60, check=True)
     assert "built for torch 2." in said.stdout and "gloo" in said.stdout, said.stdout
+    engines = said.stdout.split("engines:\n")[1].split("missing:")[0].splitlines()
+    cuda = ["collectives"] if sheaf.LIBRARY.cuda else []
+    assert [line.split()[0] for line in engines] == ["shm", "c10d", "threads", *cuda], said.stdout
+    assert ("missing:" in said.stdout) == (not sheaf.LIBRARY.cuda), said.stdout
+
+
+def test_python_m_sheaf_says_what_is_missing(monkeypatch, capsys):
+    def forbidden(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(sheaf, "LIBRARY", sheaf.LIBRARY._replace(cuda=True))
+    sheaf_main.main()
+    assert "missing" not in capsys.readouterr().out
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    sheaf_main.main()
+    said = capsys.readouterr().out
+    assert "\n  shm  " not in said and "\n  c10d  " in said, said
+    assert "missing:\n  shm: this host forbids it (memfd_create: Operation not permitted)" in said, said
 
 
 def foreign_messages(rank, world):
