@@ -92,7 +92,7 @@ def reduce_scatter(
     if async_op and torch.compiler.is_compiling():
         return Finished(reduce_scatter(y, sizes, dim, op=op, group=group, timeout=timeout))
     where = ranks(group)
-    check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout)
+    check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout, later=async_op)
     given = rows("reduce_scatter", sizes, where)
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op)
