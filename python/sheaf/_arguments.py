@@ -37,11 +37,14 @@ def check_types(
     mode: object = "sum",
     timeout: object = None,
     of: str = "",
+    later: bool = False,
 ) -> None:
     """What torch would refuse, or a subclass take for itself, before the op sees it and the other ranks hear of it.
-    `of` says which of several tensors it is."""
+    `of` says which of several tensors it is, `later` that the call is only started."""
     if is_compiling():
         return
+    if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
+        refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized)
     why = _objection(x, dim, sized, mode, timeout)
     if why is not None:
         refuse(op, of + why, where, sized=sized)

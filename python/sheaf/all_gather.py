@@ -123,7 +123,7 @@ def all_gather(
     if async_op and is_compiling():
         return Finished(all_gather(x, dim, sizes=sizes, grad=grad, group=group, timeout=timeout, valid=valid))
     where = ranks(group)
-    check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout)
+    check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout, later=async_op)
     if valid is not None:
         if sizes is not None:
             refuse("all_gather", "sizes and valid cannot both be given", where, sized=True)

@@ -92,7 +92,7 @@ def reduce_scatter(
     if async_op and torch.compiler.is_compiling():
         return Finished(reduce_scatter(y, sizes, dim, op=op, group=group, timeout=timeout))
     where = ranks(group)
-    check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout)
+    check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout, later=async_op)
     if op not in ("sum", "mean"):  # the ops themselves know "own", of which this one is no part
         refuse("reduce_scatter", f'op is "sum" or "mean", got {op!r}', where, sized=True)
     given = rows("reduce_scatter", sizes, where)

@@ -19,7 +19,8 @@ constexpr std::array<std::uint8_t, 4> magic{'S', 'h', 'e', 'f'};
 constexpr std::uint8_t little_endian = 1;
 constexpr std::size_t prefix_bytes = 32;
 constexpr std::size_t record_bytes = 4 + 8 * record::max_dims + 3;
-static_assert(prefix_bytes + max_tensors * record_bytes + max_refusal + inline_bytes <= frame_capacity);
+static_assert(prefix_bytes + max_tensors * record_bytes + max_refusal <= header_capacity);
+static_assert(header_capacity + inline_bytes <= frame_capacity);
 static_assert(frame_capacity <= UINT16_MAX);
 
 // What is put is what memory holds; CMake refuses hosts of another byte order.

@@ -73,6 +73,7 @@ inline constexpr std::size_t max_tensors = 64;
 inline constexpr std::size_t max_refusal = 512;    // bytes; longer texts are cut
 inline constexpr std::size_t inline_bytes = 8192;  // payload up to here rides in the header's frame
 inline constexpr std::size_t frame_capacity = 16384;
+inline constexpr std::size_t header_capacity = 5120;  // the longest header fits, without payload
 
 struct frame {
   header head;

@@ -16,7 +16,7 @@ namespace sheaf {
 class progress : public std::enable_shared_from_this<progress> {
  public:
   using job = std::function<void()>;
-  // As many calls may be in flight: started, and neither waited for nor dropped and done.
+  // As many calls may be in flight: started, and neither waited for nor dropped.
   static constexpr int most = 64;
 
   // One call in flight; null when there are too many.

@@ -92,7 +92,7 @@ memory engine::take_result(const call& now, const layout& at) {
 
 void engine::all_gather(const call& now, const layout& at, memory own, memory result) {
   const bundle one(rank(), {{at, dtype::uint8, reduction::sum, std::move(result), std::move(own)}});
-  auto waiting = on_the_way(now, at);
+  auto waiting = on_the_way(now);
   gather(waiting, one, data_tags(now, at));
 }
 
@@ -113,7 +113,7 @@ void engine::gather(patience& waiting, const bundle& all, const data_tags& tag) 
 void engine::all_gather_coalesced(const call& now, const bundle& all) {
   const data_tags tag(now, all);
   const auto& at = all.packed();
-  patience waiting(*link_, now);
+  auto waiting = on_the_way(now);
   if (at.bytes() >= worth_a_message) return gather(waiting, all, tag);
   auto own = scratch_->take(at.sizes[rank()]);
   auto whole = scratch_->take(at.bytes());

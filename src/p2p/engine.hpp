@@ -53,8 +53,8 @@ class engine final : public sheaf::engine {
   void hear_greetings(patience& waiting);
   // Of a call whose data is on its way. Calls without headers look out for other ranks' headers of the same number:
   // whoever sends one is in another call, or refuses. Then all compare, and raise the same.
-  patience on_the_way(const call& now, const layout& at);
-  void compare_after_all(int peer, const call& now, const layout& at);
+  patience on_the_way(const call& now);
+  void compare_after_all(int peer, const call& now);
 
   std::shared_ptr<channel> link_;
   const settings settings_;

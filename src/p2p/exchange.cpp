@@ -69,17 +69,17 @@ std::vector<std::optional<frame>> engine::exchange(const call& now, const payloa
   return frames;
 }
 
-patience engine::on_the_way(const call& now, const layout& at) {
-  return patience(*link_, now, {}, [this, &now, &at](int peer) { compare_after_all(peer, now, at); });
+patience engine::on_the_way(const call& now) {
+  return patience(*link_, now, {}, [this, &now](int peer) { compare_after_all(peer, now); });
 }
 
-void engine::compare_after_all(int peer, const call& now, const layout& at) {
+void engine::compare_after_all(int peer, const call& now) {
   if (!now.head.sized || settings_.check) return;
   {
     const std::unique_lock lock(mail_mutex_, std::try_to_lock);
     if (!lock || !mail_.holds(peer, now.head.sequence)) return;
   }
-  const auto frames = exchange(now, std::as_bytes(std::span(at.sizes)));
+  const auto frames = exchange(now, std::as_bytes(std::span(now.numbers)));
   if (const auto error = verdict(frames)) throw value_error(*error);
 }
 

@@ -127,12 +127,12 @@ class exchange_and_sum {
 }  // namespace
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
-  auto waiting = on_the_way(now, at);
+  auto waiting = on_the_way(now);
   scatter(waiting, {rank(), {{at, now.head.tensors[0].type, op, std::move(whole), own}}}, own);
 }
 
 void engine::reduce_scatter_coalesced(const call& now, const bundle& all, memory own) {
-  patience waiting(*link_, now);
+  auto waiting = on_the_way(now);
   scatter(waiting, all, std::move(own));
 }
 

@@ -13,7 +13,7 @@ namespace sheaf::shm {
 inline constexpr std::uint64_t ring_slots = 4;
 inline constexpr int segment_count = 64;
 inline constexpr std::size_t max_ranks = 512;
-inline constexpr std::size_t head_capacity = 5120;  // a frame's header without payload, up to the next cache line
+inline constexpr std::size_t head_capacity = 5184;  // a frame's header without payload, up to the next cache line
 inline constexpr std::size_t inline_capacity = std::size_t{64} << 10;
 // Sizes given travel before the data.
 inline constexpr std::size_t payload_capacity = inline_capacity + 8 * max_ranks;

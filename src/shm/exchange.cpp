@@ -12,6 +12,7 @@ namespace {
 // Ranks in step are in the same call within this; then all of them raise the same text, whoever refused.
 constexpr std::chrono::seconds refusal_grace{1};
 constexpr std::size_t largest_head = head_capacity - 64;
+static_assert(header_capacity <= largest_head);
 
 std::size_t bytes_in(const slot& of) {
   return static_cast<std::size_t>(of.payload() - reinterpret_cast<const std::byte*>(&of)) + of.payload_bytes;

@@ -51,6 +51,10 @@ class started_call final : public call_under_way {
   started_call(std::shared_ptr<job> running, const request& what)
       : running_(std::move(running)), back_(what.back), ties_(std::in_place, what.tensors, what.stays) {}
   explicit started_call(tensor_list results) : results_(std::move(results)) {}
+  // What is dropped goes on, and is counted no more: how far it has come differs by rank.
+  ~started_call() override {
+    if (running_) running_->let_go();
+  }
 
   tensor_list wait() override {
     const auto running = still_running();
@@ -144,7 +148,7 @@ bool job::done() const {
 
 std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
                             const operation_on& run, progress::place held) {
-  auto made = std::make_shared<job>(held);
+  auto made = std::make_shared<job>(std::move(held));
   if (is_ending()) {  // nothing is carried on any more: here and now, as the plain call
     made->finish(run_below(run, tensors, {}), last_outcome());
     return made;
@@ -152,15 +156,13 @@ std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const argument
   moves->line()->queue([&] {
     auto now = call_of(with);
     moves->number(now);
-    return [made, moves, now, given = without_graph(tensors), run, as = mode{}, held = std::move(held)]() mutable {
+    return [made, moves, now, given = without_graph(tensors), run, as = mode{}] {
       const asked_here question([&] { throw_if_pointless(*moves); });
       try {
         const numbered_call number(moves, now);
         auto results = run_below(run, given, as);
-        held.reset();
         made->finish(std::move(results), last_outcome());
       } catch (...) {
-        held.reset();
         made->fail(std::current_exception());
       }
     };

@@ -60,7 +60,7 @@ class job {
   // Once: the group's thread may hold the job a moment longer, and must hold nothing that is Python's by then.
   tensor_list take();
   bool done() const;
-  // Its place among the calls in flight is free once both the user and the thread have let go of it.
+  // Its place among the calls in flight is free: nobody will take the results.
   void let_go();
   // Once it is done.
   const outcome& said() const { return said_; }

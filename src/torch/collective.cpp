@@ -197,17 +197,17 @@ bool collective::is_inlined(std::int64_t bytes) const {
 }
 
 void collective::give(const std::vector<std::int64_t>& sizes) {
-  given_ = sizes;
+  now_.numbers = sizes;
   now_.given = list(sizes);
 }
 
 void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
-  given_ = std::move(numbers);
+  now_.numbers = std::move(numbers);
   now_.given = std::move(shown);
 }
 
 std::vector<frame> collective::learn(const payload& data) {
-  const auto sizes = std::as_bytes(std::span(given_));
+  const auto sizes = std::as_bytes(std::span(now_.numbers));
   auto said = moves_->exchange(now_, sizes.empty() ? data : payload(sizes.size() + data.bytes, [&](std::byte* to) {
                                  std::memcpy(to, sizes.data(), sizes.size());
                                  if (data.bytes > 0) data.write(to + sizes.size());

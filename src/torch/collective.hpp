@@ -116,7 +116,6 @@ class collective {
   carriage carried_ = carriage::host;
   call now_;
   turn turn_;
-  std::vector<std::int64_t> given_;
 };
 
 // Refuses what never reaches a kernel, for all ranks that listen. Throws value_error.

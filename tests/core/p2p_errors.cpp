@@ -4,11 +4,30 @@
 
 #include <sheaf/error.hpp>
 
+#include "core/bundle.hpp"
 #include "core/crew.hpp"
 #include "core/verdict.hpp"
 
 namespace sheaf::test {
 namespace {
+
+// Bytes along dim 0, as one tensor or as the first of two.
+void gather(p2p::engine& me, const call& now, const layout& at) {
+  if (now.head.op == operation::all_gather) {
+    return me.all_gather(now, at, allocate(at.block_bytes(me.rank())), allocate(at.bytes()));
+  }
+  const part one{at, dtype::uint8, reduction::sum, allocate(at.bytes()), allocate(at.block_bytes(me.rank()))};
+  me.all_gather_coalesced(now, bundle(me.rank(), {one, one}));
+}
+
+void scatter(p2p::engine& me, const call& now, const layout& at) {
+  if (now.head.op == operation::reduce_scatter) {
+    return me.reduce_scatter(now, at, reduction::sum, allocate(at.bytes()), allocate(at.block_bytes(me.rank())));
+  }
+  const part one{at, dtype::uint8, reduction::sum, allocate(at.bytes()), {}};
+  const bundle all(me.rank(), {one, one});
+  me.reduce_scatter_coalesced(now, all, allocate(all.packed().sizes[me.rank()]));
+}
 
 TEST(exchange, settings_that_differ_are_an_error_on_every_rank) {
   crew ranks({settings{}, settings{.check = true}, settings{}});
@@ -45,18 +64,17 @@ TEST(exchange, a_late_rank_is_named_and_the_next_call_works) {
 }
 
 // What a rank said of a call that it refused is not lost in its next one, which is the group's first to be heard.
-TEST(refuse, is_heard_by_ranks_whose_data_is_on_its_way) {
+void expect_refusal_is_heard(operation op) {
   crew ranks(2, 1 << 20);
   std::string said;
   const auto errors = ranks.run([&](p2p::engine& me) {
     {
-      auto now = next_call(me, operation::all_gather);
+      auto now = next_call(me, op);
       now.head.sized = true;
       now.timeout = 20s;
       if (me.rank() == 0) {
-        const auto at = make_layout(extents{2}, 0, extents{2, 2}, 1);
         try {
-          me.all_gather(now, at, allocate(2), allocate(4));
+          gather(me, now, make_layout(extents{2}, 0, extents{2, 2}, 1));
         } catch (const value_error& error) {
           said = error.what();
         }
@@ -68,14 +86,19 @@ TEST(refuse, is_heard_by_ranks_whose_data_is_on_its_way) {
     me.exchange(next_call(me, operation::all_gather), {});
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
-  EXPECT_EQ(said, "all_gather #1: rank 1 refuses: it is tired");
+  EXPECT_EQ(said, std::string(name(op)) + " #1: rank 1 refuses: it is tired");
+}
+
+TEST(refuse, is_heard_by_ranks_whose_data_is_on_its_way) {
+  expect_refusal_is_heard(operation::all_gather);
+  expect_refusal_is_heard(operation::all_gather_coalesced);
 }
 
 // Ranks 0 and 2 are in a backward whose data comes without headers; rank 1 has left it out and is in the next call.
-TEST(exchange, a_header_among_data_is_a_disagreement) {
+void expect_header_is_heard(operation op) {
   crew ranks(3, 1 << 20);
   const auto errors = ranks.run([&](p2p::engine& me) {
-    auto now = next_call(me, me.rank() == 1 ? operation::gather_sizes : operation::reduce_scatter);
+    auto now = next_call(me, me.rank() == 1 ? operation::gather_sizes : op);
     now.timeout = 20s;
     if (me.rank() == 1) {
       const auto frames = me.exchange(now, {});
@@ -83,16 +106,22 @@ TEST(exchange, a_header_among_data_is_a_disagreement) {
     }
     now.head.sized = true;
     now.head.origin = 12;
-    const auto at = make_layout(extents{6}, 0, extents{2, 2, 2}, 1);
-    me.reduce_scatter(now, at, reduction::sum, allocate(6), allocate(2));
+    scatter(me, now, make_layout(extents{6}, 0, extents{2, 2, 2}, 1));
   });
+  const std::string what(name(op));
   for (const auto& error : errors) {
     EXPECT_EQ(
         error,
-        "reduce_scatter #1: ranks disagree on op: reduce_scatter (differentiates #12) on ranks 0, 2; "
-        "gather_sizes on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, "
-        "if only by y[:0].sum()");
+        what + " #1: ranks disagree on op: " + what +
+            " (differentiates #12) on ranks 0, 2; "
+            "gather_sizes on rank 1; rank 1 has left out the backward of #12: every rank's loss must use that result, "
+            "if only by y[:0].sum()");
   }
+}
+
+TEST(exchange, a_header_among_data_is_a_disagreement) {
+  expect_header_is_heard(operation::reduce_scatter);
+  expect_header_is_heard(operation::reduce_scatter_coalesced);
 }
 
 TEST(exchange, a_rank_that_left_is_lost_at_once) {

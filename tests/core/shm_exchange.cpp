@@ -56,6 +56,22 @@ TEST(shm_exchange, a_payload_longer_than_a_slot_is_refused) {
   EXPECT_THROW(ranks.engine(0).exchange(mine.now, bytes(shm::payload_capacity + 1)), std::length_error);
 }
 
+// The longest header there is: as many tensors as a call takes, and a refusal that was cut.
+TEST(shm_exchange, a_refusal_after_all_records_has_room) {
+  shm_crew ranks(2);
+  const auto errors = ranks.run([](shm::engine& me) {
+    turn mine(me, operation::all_gather_coalesced);
+    mine.now.head.tensors.resize(max_tensors, mine.now.head.tensors[0]);
+    if (me.rank() == 0) learn(me, mine.now);
+    mine.now.head.refusal = cut_refusal(std::string(2 * max_refusal, 'x'));
+    const auto frames = me.refuse(mine.now);
+    ASSERT_EQ(frames.size(), 2u);
+    throw value_error(*verdict(frames));
+  });
+  EXPECT_EQ(errors[0], "all_gather_coalesced #1: rank 1 refuses: " + std::string(max_refusal, 'x'));
+  EXPECT_EQ(errors[1], errors[0]);
+}
+
 // Rank 1 leaves five calls while rank 0 still reads the first: it may post three of them, and no more.
 TEST(shm_exchange, a_rank_that_runs_ahead_writes_over_no_frame_that_is_read) {
   shm_crew ranks(2);

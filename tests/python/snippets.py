@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The fenced blocks of the documents, and how the Python and C++ ones are run.
-The word after the fence is the language; what follows says how: `ranks=3`, `torchrun=3`, `setup`, `SHEAF_CHECK=1`."""
+The word after the fence is the language; what follows says how: `ranks=3`, `torchrun=3`, `setup`, `slow`,
+`SHEAF_CHECK=1`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,11 @@ def test_every_block_names_a_language_that_is_tested(document: Path) -> None:
         assert each.language in LANGUAGES, f"{each.name}: {each.language or 'no language'}: one of {LANGUAGES}"
 
 
-@pytest.mark.parametrize("snippet", all_blocks("python"), ids=named)
+def by_pace(snippet: Snippet) -> object:
+    return pytest.param(snippet, marks=pytest.mark.slow) if "slow" in snippet.options else snippet
+
+
+@pytest.mark.parametrize("snippet", map(by_pace, all_blocks("python")), ids=named)
 def test_python(snippet: Snippet, tmp_path: Path) -> None:
     run_python(snippet, tmp_path)
 

@@ -16,35 +16,52 @@ WORLD = 3
 SIZES = [2, 1, 3]
 WIDTHS = [2, 3000]
 """Gradients that ride along with their headers, and such that come without one on the group's own backend."""
+WAYS = ["plain", "async", "coalesced", "async coalesced"]
 
 
-def gathered(rank, width, group, **options):
+def gather(x, way, sizes=None, **options):
+    """The gathered x, alone or beside ids that need no gradient."""
+    later = way.startswith("async")
+    if "coalesced" in way:
+        ids = torch.arange(x.shape[0])
+        got = sheaf.all_gather_coalesced([x, ids], sizes=sizes, async_op=later, **options)
+        return (got.wait() if later else got)[0].tensor
+    got = sheaf.all_gather(x, sizes=sizes, async_op=later, **options)
+    return (got.wait() if later else got).tensor
+
+
+def gathered(rank, width, group, way, **options):
     x = torch.ones(SIZES[rank], width, requires_grad=True)
-    return x, sheaf.all_gather(x, group=group, **options).tensor
+    return x, gather(x, way, group=group, **options)
 
 
-def stays_away(rank, world):
+def backward_of(way):
+    return "reduce_scatter_coalesced" if "coalesced" in way else "reduce_scatter"
+
+
+def stays_away(rank, world, way):
     """Rank 1 leaves out the backward and makes no other call: the others name it at the deadline."""
-    for width in WIDTHS:
-        for known in (None, SIZES):
-            group = dist.new_group()
-            works(rank, world)
-            _, y = gathered(rank, width, group, sizes=known, timeout=0.6)
-            if rank != 1:
-                with pytest.raises(dist.DistBackendError, match=r"no answer from rank 1 within 0\.6 s") as caught:
-                    y.sum().backward()
-                said = str(caught.value)
-                assert "rank 1 never came" in said and "reduce_scatter #2" in said and "differentiates #1" in said, said
-            dist.barrier()
+    for width, known in zip(WIDTHS * 2, [None, SIZES, SIZES, None], strict=True):
+        group = dist.new_group()
+        works(rank, world)
+        _, y = gathered(rank, width, group, way, sizes=known, timeout=0.6)
+        if rank != 1:
+            with pytest.raises(dist.DistBackendError, match=r"no answer from rank 1 within 0\.6 s") as caught:
+                y.sum().backward()
+            said = str(caught.value)
+            assert "rank 1 never came" in said and "differentiates #1" in said, said
+            assert f"{backward_of(way)} #2" in said, said
+        dist.barrier()
 
 
-def test_a_rank_that_stays_away_is_named_at_the_deadline():
-    run(WORLD, stays_away)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_stays_away_is_named_at_the_deadline(way):
+    run(WORLD, stays_away, way)
 
 
-def next_call(kind, x, y, other, group):
+def next_call(kind, x, y, other, group, way):
     if kind == "all_gather":
-        sheaf.all_gather(x, group=group)
+        gather(x, way, group=group)
     elif kind == "gather_sizes":
         sheaf.gather_sizes(x, group=group)
     elif kind == "reduce_scatter":
@@ -53,19 +70,19 @@ def next_call(kind, x, y, other, group):
         other.sum().backward()
 
 
-def goes_on(rank, world):
+def goes_on(rank, world, way):
     """Rank 1 leaves out the backward of #2 and goes on: all raise the same at once, and the group works on."""
     for width in WIDTHS:
         for kind in ("all_gather", "gather_sizes", "reduce_scatter", "backward"):
             if kind in ("reduce_scatter", "backward") and width > 2 and sheaf.engine().cpu.startswith("c10d"):
                 continue  # neither side sends a header: they end at the deadline
             group = dist.new_group()
-            _, other = gathered(rank, width, group)
-            x, y = gathered(rank, width, group, timeout=60)
+            _, other = gathered(rank, width, group, way)
+            x, y = gathered(rank, width, group, way, timeout=60)
             with pytest.raises(ValueError, match="ranks disagree on") as caught:
-                y.sum().backward() if rank != 1 else next_call(kind, x, y, other, group)
+                y.sum().backward() if rank != 1 else next_call(kind, x, y, other, group, way)
             said = str(caught.value)
-            assert "reduce_scatter #3" in said, said
+            assert f"{backward_of(way)} #3" in said, said
             if kind == "backward":
                 assert "the call it differentiates: #2 on ranks 0, 2; #1 on rank 1" in said, said
             else:
@@ -73,23 +90,25 @@ def goes_on(rank, world):
             assert sheaf.all_gather(torch.ones(rank), group=group).sizes.tolist() == [0, 1, 2]
 
 
-def test_a_rank_that_goes_on_is_named_at_once():
-    run(WORLD, goes_on)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_goes_on_is_named_at_once(way):
+    run(WORLD, goes_on, way, timeout=50)  # before the calls' own deadline
 
 
-def in_step(rank, world):
+def in_step(rank, world, way):
     """The documented way, with values that a product with zero would spoil; alone in the loss, and beside others."""
     for width in WIDTHS:
         for mode in ("sum", "mean"):
             parts = [values(r, (rows, width), torch.float64) for r, rows in enumerate(SIZES)]
             parts[0][0, 0] = torch.inf
             x = parts[rank].clone().requires_grad_()
-            y, _ = sheaf.all_gather(x, grad=mode)
+            y = gather(x, way, grad=mode)
             loss = {0: (y * 2).sum(), 1: y[:0].sum(), 2: (x * 5).sum() + y[:0].sum()}[rank]
             loss.backward()
             told = own_rows(torch.full_like(y, 2.0), SIZES, rank, 0) / (world if mode == "mean" else 1)
             close(x.grad, told + 5 if rank == 2 else told, (width, mode))
 
 
-def test_a_loss_that_uses_no_row_keeps_in_step():
-    run(WORLD, in_step)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loss_that_uses_no_row_keeps_in_step(way):
+    run(WORLD, in_step, way)
