@@ -94,7 +94,7 @@ def all_gather_coalesced(
         return Finished(all_gather_coalesced(tensors, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
     each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)
-    if async_op and where.world > 1 and each.is_on_host():
+    if async_op and where.world > 1:
         start = torch.ops.sheaf.start_all_gather_coalesced
         limit = seconds(timeout)
         return Handle(
