@@ -71,10 +71,6 @@ class Each:
             self.refuse(f"tensor {i}: {why}")
         return row
 
-    def is_on_host(self) -> bool:
-        """Whether a thread can carry the call on: it knows nothing of a device's streams."""
-        return all(x.device.type == "cpu" for x in self.tensors)
-
     def table(self) -> torch.Tensor | None:
         """Sizes as the ops take them, (tensors, ranks); None where none were given."""
         if not self.sized and all(row is None for row in self.rows):

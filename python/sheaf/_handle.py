@@ -12,7 +12,8 @@ Result = TypeVar("Result")
 
 
 class Handle(Generic[Result]):
-    """A call that was started and is carried on while this rank does something else.
+    """A call that was started and is carried on while this rank does something else: by a thread of the group's or, of
+    CUDA tensors, by the device.
 
     What was handed to the call must not be written before `wait()` has returned or `done()` is true. A handle that is
     dropped goes on: the other ranks need the call.
@@ -23,9 +24,11 @@ class Handle(Generic[Result]):
         self._finish = finish
 
     def wait(self) -> Result:
-        """What the call would have returned, or raised. A second time it returns the same tensors."""
+        """What the call would have returned, or raised. A second time it returns the same tensors. Of CUDA tensors the
+        current stream waits, each time, and not the host."""
+        tensors = call(torch.ops.sheaf.wait, self._under_way, timeout=None)
         if not hasattr(self, "_result"):
-            self._result = self._finish(call(torch.ops.sheaf.wait, self._under_way, timeout=None))
+            self._result = self._finish(tensors)
         return self._result
 
     def done(self) -> bool:

@@ -23,7 +23,7 @@ class Gathered(NamedTuple):
 
     tensor: torch.Tensor
     sizes: torch.Tensor
-    """int64 on the CPU, one entry a rank."""
+    """int64 on the CPU, one entry a rank; on the tensor's device where `valid` was given."""
 
 
 made: Callable[[Iterable[torch.Tensor]], Gathered] = partial(tuple.__new__, Gathered)
@@ -107,8 +107,8 @@ def all_gather(
             sizes are on the device. A count beyond the buffer is clamped, and the next call that is not captured in a
             graph raises.
         async_op: start the call and return a handle at once. `x` must not be written before its `wait()`. At most 64
-            calls of a group may be in flight. Of a CUDA tensor the call is put on the current stream, which is
-            asynchronous as it is, and the handle is done.
+            calls of a group may be in flight. Of a CUDA tensor the call is put on the current stream, and `wait()`
+            makes the stream wait that is current then, not the host.
 
     Returns:
         `Gathered(tensor, sizes)`, or a handle whose `wait()` returns it. Alone (no group, or a group of one) the tensor
@@ -129,10 +129,10 @@ def all_gather(
             refuse("all_gather", "sizes and valid cannot both be given", where, sized=True)
         if async_op:
             refuse("all_gather", "valid and async_op cannot both be given", where, sized=False)
-        of = process_group(group) if where.name else None
+        of = process_group(group) if where.name and not is_compiling() else None
         return Gathered(*gather_valid(x, valid, dim, grad, where, of, seconds(timeout)))
     given = None if sizes is None else rows("all_gather", sizes, where)
-    if where.world > 1 and async_op and x.device.type == "cpu":
+    if where.world > 1 and async_op:
         start = torch.ops.sheaf.start_all_gather
         under_way = call(start, x, given, dim, where.world, grad, where.name, timeout=seconds(timeout))
         return Handle(under_way, _gathered)

@@ -99,7 +99,7 @@ def all_gather_coalesced(
     ):
         return _learned(tensors, None, [dim], [grad], where, None)
     each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)
-    if async_op and where.world > 1 and each.is_on_host():
+    if async_op and where.world > 1:
         start = torch.ops.sheaf.start_all_gather_coalesced
         limit = seconds(timeout)
         return Handle(

@@ -99,7 +99,7 @@ def reduce_scatter(
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op, timeout=seconds(timeout))
         return Finished(alone(y)) if async_op else alone(y)
-    if async_op and y.device.type == "cpu":
+    if async_op:
         start = torch.ops.sheaf.start_reduce_scatter
         return Handle(call(start, y, given, dim, where.world, op, where.name, timeout=seconds(timeout)), _only)
     # A row of sizes that is too short is the op's to refuse.
@@ -108,7 +108,7 @@ def reduce_scatter(
     mine: torch.Tensor = call(
         torch.ops.sheaf.reduce_scatter_sized, y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
     )
-    return Finished(mine) if async_op else mine
+    return mine
 
 
 def _only(tensors: list[torch.Tensor]) -> torch.Tensor:

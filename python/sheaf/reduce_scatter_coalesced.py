@@ -98,7 +98,7 @@ def reduce_scatter_coalesced(
         each.alone(seconds(timeout))
         own = tuple(map(alone, each.tensors))
         return Finished(own) if async_op else own
-    if async_op and each.is_on_host():
+    if async_op:
         start = torch.ops.sheaf.start_reduce_scatter_coalesced
         limit = seconds(timeout)
         return Handle(
@@ -116,7 +116,7 @@ def reduce_scatter_coalesced(
         where.name,
         timeout=seconds(timeout),
     )
-    return Finished(tuple(mine)) if async_op else tuple(mine)
+    return tuple(mine)
 
 
 def _all_of(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -72,6 +72,26 @@ carriage chosen::carries(device_type device) const {
   return settings_.engine == "collectives" ? carriage::device : carriage::host;
 }
 
+void chosen::all_gather_coalesced(const call& now, const bundle& all) {
+  if (!is_device(all.parts()[0].whole)) return inner_->all_gather_coalesced(now, all);
+  for (const auto& one : all.parts()) collectives_.all_gather(now, one.at, one.own, one.whole);
+}
+
+void chosen::reduce_scatter_coalesced(const call& now, const bundle& all, memory own) {
+  if (!is_device(all.parts()[0].whole)) return inner_->reduce_scatter_coalesced(now, all, std::move(own));
+  for (const auto& one : all.parts()) collectives_.reduce_scatter(now, one);
+}
+
+void chosen::lose_step(const call& now) {
+  const std::lock_guard lock(step_mutex_);
+  if (out_of_step_since_.empty()) out_of_step_since_ = title(now.head);
+}
+
+std::string chosen::out_of_step_since() const {
+  const std::lock_guard lock(step_mutex_);
+  return out_of_step_since_;
+}
+
 std::string chosen::describe_headers() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !inner_) {

@@ -27,7 +27,10 @@ class chosen final : public engine {
   void end(const call& now) noexcept override { inner_->end(now); }
   bool is_gone() override { return link_->is_gone(); }
   bool checks_sized_calls() const override { return inner_->checks_sized_calls(); }
-  bool checks_device_calls() const override { return settings_.check; }
+  // In shared memory a header costs microseconds, and backends do not compare what ranks are about to do.
+  bool checks_device_calls() const override { return settings_.check || shared_; }
+  void lose_step(const call& now) override;
+  std::string out_of_step_since() const override;
   carriage carries(device_type device) const override;
   std::size_t inline_bytes() const override { return inner_->inline_bytes(); }
 
@@ -43,13 +46,11 @@ class chosen final : public engine {
     inner_->all_gather(now, at, std::move(own), std::move(result));
   }
   void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override {
-    if (is_device(whole)) return collectives_.reduce_scatter(now, at, op, whole, own);
+    if (is_device(whole)) return collectives_.reduce_scatter(now, {at, now.head.tensors[0].type, op, whole, own});
     inner_->reduce_scatter(now, at, op, std::move(whole), std::move(own));
   }
-  void all_gather_coalesced(const call& now, const bundle& all) override { inner_->all_gather_coalesced(now, all); }
-  void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) override {
-    inner_->reduce_scatter_coalesced(now, all, std::move(own));
-  }
+  void all_gather_coalesced(const call& now, const bundle& all) override;
+  void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) override;
 
   // What carries this group's tensors, and why; never communicates. Empty: nothing does.
   std::string describe_cpu();
@@ -64,6 +65,8 @@ class chosen final : public engine {
   const std::shared_ptr<link> link_;
   const settings settings_;
   const collectives collectives_;
+  mutable std::mutex step_mutex_;
+  std::string out_of_step_since_;
   std::mutex mutex_;  // guards all below until the engine is settled
   std::unique_ptr<shm::meeting> meeting_;
   std::shared_ptr<engine> inner_;

@@ -193,8 +193,8 @@ void collectives::all_gather(const call& now, const layout& at, const memory& ow
   if (at.outer > 1) run.local().place(at, one_after_another(bytes_of(blocks), bytes), result.data);
 }
 
-void collectives::reduce_scatter(const call& now, const layout& at, reduction op, const memory& whole,
-                                 const memory& own) const {
+void collectives::reduce_scatter(const call& now, const part& of) const {
+  const auto& [at, type, op, whole, own] = of;
   if (at.bytes() == 0) return;
   steps run(group_, now, whole);
   const auto world = static_cast<std::int64_t>(at.sizes.size());
@@ -209,8 +209,7 @@ void collectives::reduce_scatter(const call& now, const layout& at, reduction op
   run.all_to_all(blocks, parts, heard, splits(world, mine));
   blocks.reset();
   const auto sum = shared_out ? run.scratch(mine) : as_tensor(own);
-  run.local().sum(now.head.tensors[0].type, op, static_cast<int>(world), bytes_of(heard), bytes_of(sum),
-                  static_cast<std::size_t>(mine));
+  run.local().sum(type, op, static_cast<int>(world), bytes_of(heard), bytes_of(sum), static_cast<std::size_t>(mine));
   if (!shared_out) return;
   run.all_to_all(sum, overlaps(parts, rank_, owners), as_tensor(own), overlaps(owners, rank_, parts));
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "c10d/group_ref.hpp"
+#include "core/bundle.hpp"
 #include "core/engine.hpp"
 
 namespace sheaf::c10d_engine {
@@ -13,7 +14,7 @@ class collectives {
   explicit collectives(const group_ref& group, int rank) : group_(group), rank_(rank) {}
 
   void all_gather(const call& now, const layout& at, const memory& own, const memory& result) const;
-  void reduce_scatter(const call& now, const layout& at, reduction op, const memory& whole, const memory& own) const;
+  void reduce_scatter(const call& now, const part& of) const;
 
  private:
   const group_ref group_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Packed blocks to and from their places in the gathered tensor, in device memory: one launch, any alignment.
+// Packed blocks to and from their places in the gathered tensor, in device memory, of any alignment. One launch; beyond
+// 64 ranks a table goes to the device before it.
 // No call waits for the device or keeps host memory, so all of them can be captured in a graph.
 #pragma once
 

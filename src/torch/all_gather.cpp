@@ -70,8 +70,7 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
                                               std::string grad, std::string group, timeout_argument timeout) {
   return translated([&]() -> std::tuple<at::Tensor, at::Tensor> {
     collective run({.op = operation::all_gather, .mode = grad, .group = group, .world = world, .timeout = timeout});
-    run.refuse_if(check_tensor(x, dim));
-    run.carry(x);
+    run.take(x, dim);
     run.describe(x, dim, recording_of(x));
     const auto own = contiguous(x);
     const bool inlined = run.is_inlined(static_cast<std::int64_t>(own.nbytes()));
@@ -95,8 +94,7 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
                     .sized = true,
                     .local = does == gradient::own,
                     .origin = origin});
-    run.refuse_if(check_tensor(x, dim));
-    run.carry(x);
+    run.take(x, dim);
     run.refuse_if(check_sizes(sizes, run.world()));
     const auto rows = sizes_of(sizes);
     run.refuse_if(check_own_size(rows, run.rank(), x.size(dim)));

@@ -37,14 +37,17 @@ payload packed(const tensor_list& owns) {
 
 // Uninitialised results: slices of the engine's memory, where it has any, or each its own.
 tensor_list allocate(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims, bool inlined) {
-  const auto whole = inlined ? memory{} : call.run().take_result(all.wholes());
+  const bool on_device = call.run().is_on_device();
+  const auto whole = inlined || on_device ? memory{} : call.run().take_result(all.wholes());
   tensor_list results;
   results.reserve(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto& at = all.parts()[i].at;
     const auto bytes = static_cast<std::size_t>(at.bytes());
     const bool is_slice = whole.data && bytes > 0;
-    results.push_back(tensor_in(is_slice ? whole.slice(all.whole_place(i), bytes) : memory{}, x[i], dims[i], at.rows));
+    results.push_back(
+        on_device ? call.run().allocate(x[i], dims[i], at.rows, at, false)
+                  : tensor_in(is_slice ? whole.slice(all.whole_place(i), bytes) : memory{}, x[i], dims[i], at.rows));
     all.put_whole(i, whole.data ? whole.slice(all.whole_place(i), bytes)
                      : inlined  ? borrowed(results.back())
                                 : memory_of(results.back()));

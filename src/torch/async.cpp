@@ -2,8 +2,10 @@
 #include "torch/async.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <sheaf/error.hpp>
 
@@ -95,6 +97,37 @@ class started_call final : public call_under_way {
   tensor_list results_;
   decltype(request::back) back_;
   std::optional<ties> ties_;
+};
+
+// One that a device carries on: in the order of the stream that was current where the call was started.
+class call_on_stream final : public call_under_way {
+ public:
+  call_on_stream(tensor_list results, c10::Device device)
+      : results_(std::move(results)), device_(device), started_on_(current()), over_(device.type()) {
+    over_.record(started_on_);
+  }
+
+  // The current stream waits, not this thread.
+  tensor_list wait() override {
+    const auto here = current();
+    if (here != started_on_) {
+      over_.block(here);
+      for (const auto& one : results_) {
+        if (one.device() == device_) one.record_stream(here);
+      }
+    }
+    return results_;
+  }
+
+  bool done() const override { return over_.query(); }
+
+ private:
+  c10::Stream current() const { return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_); }
+
+  const tensor_list results_;
+  const c10::Device device_;
+  const c10::Stream started_on_;
+  c10::Event over_;
 };
 
 }  // namespace
@@ -200,8 +233,11 @@ std::shared_ptr<call_under_way> start(const request& what) {
     auto why = check_arguments(what.with, moves->world());
     if (!why) why = what.why;
     if (why) refuse_in_turn(moves, what.with, *why);
-    for (const auto& one : what.tensors) {
-      if (!one.device().is_cpu()) return finished(what.run(what.tensors));  // on a device's own queue of work
+    const auto device = what.tensors[0].device();
+    if (moves->carries(device_from(device.type())) == carriage::device) {
+      auto results = what.run(what.tensors);
+      if (device.is_cpu()) return finished(std::move(results));
+      return std::make_shared<call_on_stream>(std::move(results), device);
     }
     auto running = launch(moves, what.with, what.tensors, what.run, std::move(place));
     return std::make_shared<started_call>(std::move(running), what);

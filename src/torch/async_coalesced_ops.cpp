@@ -59,9 +59,8 @@ refusal check_call(const engine& moves, at::TensorList tensors, at::IntArrayRef 
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (const auto why = check_dispatched(tensors[i])) return of_tensor(i, why);
   }
-  // Another thread knows nothing of a device's streams.
   const auto is_carried = [&](const at::Tensor& x) {
-    return moves.carries(device_from(x.device().type())) == carriage::host;
+    return moves.carries(device_from(x.device().type())) != carriage::none;
   };
   if (auto why = check_each(tensors, dims, is_carried)) return why;
   return check_modes(modes, tensors.size(), may_be_own);

@@ -24,9 +24,8 @@ refusal first_of(std::initializer_list<std::function<refusal()>> checks) {
   return std::nullopt;
 }
 
-// Another thread knows nothing of a device's streams.
-refusal check_carried_later(const engine& moves, const at::Tensor& x) {
-  return check_carried(x, moves.carries(device_from(x.device().type())) == carriage::host);
+refusal check_carried_by(const engine& moves, const at::Tensor& x) {
+  return check_carried(x, moves.carries(device_from(x.device().type())) != carriage::none);
 }
 
 }  // namespace
@@ -38,7 +37,7 @@ std::shared_ptr<call_under_way> start_all_gather(const at::Tensor& x, const std:
   const auto rows = sizes ? std::optional(rows_as_given(*sizes).clone()) : std::nullopt;
   const auto why =
       first_of({[&] { return check_dispatched(x); }, [&] { return check_tensor(x, dim); },
-                [&] { return check_carried_later(*moves, x); },
+                [&] { return check_carried_by(*moves, x); },
                 [&] { return rows ? check_sizes(*rows, moves->world()) : std::nullopt; },
                 [&] { return rows ? check_own_size(sizes_of(*rows), moves->rank(), x.size(dim)) : std::nullopt; }});
   return start({
@@ -85,7 +84,7 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
   const auto rows = rows_as_given(sizes).clone();
   const auto why =
       first_of({[&] { return check_dispatched(y); }, [&] { return check_tensor(y, dim); },
-                [&] { return check_carried_later(*moves, y); }, [&] { return check_sizes(rows, moves->world()); },
+                [&] { return check_carried_by(*moves, y); }, [&] { return check_sizes(rows, moves->world()); },
                 [&] { return check_total(sizes_of(rows), y.size(dim), "the tensor has"); },
                 [&] { return check_reduction(y, mode == name(gradient::mean) ? gradient::mean : gradient::sum); }});
   const auto own = why ? 0 : sizes_of(rows)[moves->rank()];

@@ -55,6 +55,10 @@ refusal check_each(at::TensorList tensors, at::IntArrayRef dims,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (const auto why = check_tensor(tensors[i], dims[i])) return of_tensor(i, why);
     if (const auto why = check_carried(tensors[i], is_carried(tensors[i]))) return of_tensor(i, why);
+    if (tensors[i].device() != tensors[0].device()) {
+      return of_tensor(i, "all tensors of one call must be on one device, got " + tensors[0].device().str() + " and " +
+                              tensors[i].device().str());
+    }
   }
   return std::nullopt;
 }
@@ -94,7 +98,9 @@ rows_table table_of(const at::Tensor& sizes) {
 
 coalesced::coalesced(const arguments& with, at::TensorList tensors, at::IntArrayRef dims)
     : run_(with), tensors_(tensors), dims_(dims) {
-  run_.refuse_if(check_each(tensors, dims, [&](const at::Tensor& x) { return run_.carries_on_host(x); }));
+  if (!tensors.empty() && tensors[0].defined()) run_.look_at(tensors[0]);
+  run_.refuse_if(check_each(tensors, dims, [&](const at::Tensor& x) { return run_.look_at(x) != carriage::none; }));
+  run_.refuse_if_out_of_step();
 }
 
 void coalesced::refuse_unless_each(const char* what, std::size_t got) {

@@ -122,6 +122,8 @@ void collective::refuse_if(const refusal& why) {
   if (!why) return;
   now_.head.refusal = cut_refusal(*why);  // as the others will read it
   if (is_local()) throw value_error(std::string(name(now_.head.op)) + ": " + *why);
+  // Without headers the others go on. Of tensors that were not looked at they may be a device's.
+  if (now_.head.sized && carried_ != carriage::host && !moves_->checks_device_calls()) moves_->lose_step(now_);
   auto frames = moves_->refuse(now_);
   if (frames.empty()) {
     // Nobody else was heard: the text is what the others will come to if this rank alone refuses.
@@ -130,9 +132,21 @@ void collective::refuse_if(const refusal& why) {
   throw value_error(*verdict(frames));
 }
 
-void collective::carry(const at::Tensor& x) {
-  carried_ = moves_->carries(device_from(x.device().type()));
+void collective::take(const at::Tensor& x, std::int64_t dim) {
+  if (x.defined()) look_at(x);
+  refuse_if(check_tensor(x, dim));
   refuse_if(check_carried(x, carried_ != carriage::none));
+  refuse_if_out_of_step();
+}
+
+carriage collective::look_at(const at::Tensor& x) { return carried_ = moves_->carries(device_from(x.device().type())); }
+
+void collective::refuse_if_out_of_step() {
+  if (!is_on_device() || is_local()) return;
+  const auto since = moves_->out_of_step_since();
+  if (since.empty()) return;
+  refuse_if("this rank is out of step since " + since +
+            ", which it gave up while others may have carried on: make a new group");
 }
 
 void collective::describe(const at::Tensor& x, std::int64_t dim, recording records) {
@@ -147,6 +161,16 @@ layout collective::place(const std::vector<std::int64_t>& sizes) {
     return make_layout(tensor().dims(), tensor().dim, sizes, itemsize(tensor().type));
   } catch (const value_error& error) {
     refuse_if(error.what());
+    throw;
+  }
+}
+
+template <class Body>
+auto collective::keeping_step(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    if (carried_ == carriage::device) moves_->lose_step(now_);
     throw;
   }
 }
@@ -171,7 +195,7 @@ auto collective::reporting(Body&& body) -> decltype(body()) {
 at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at,
                                 bool inlined) {
   return reporting([&] {
-    if (carried_ == carriage::device) return empty_with_rows(like, dim, rows);
+    if (carried_ == carriage::device) return keeping_step([&] { return empty_with_rows(like, dim, rows); });
     const auto bytes = at.outer * rows * at.row_bytes;
     auto own = inlined ? moves_->take_private(static_cast<std::size_t>(bytes)) : moves_->take_result(now_, at);
     return tensor_in(std::move(own), like, dim, rows);
@@ -185,10 +209,6 @@ memory collective::take_result(const layout& at) {
 at::Tensor tensor_in(memory bytes, const at::Tensor& like, std::int64_t dim, std::int64_t rows) {
   if (!bytes.data) return empty_with_rows(like, dim, rows);
   return tensor_over(std::move(bytes), shape_with_rows(like, dim, rows), like.options());
-}
-
-bool collective::carries_on_host(const at::Tensor& x) const {
-  return moves_->carries(device_from(x.device().type())) == carriage::host;
 }
 
 bool collective::is_inlined(std::int64_t bytes) const {
@@ -230,19 +250,21 @@ std::vector<frame> collective::learn_if_checked() {
 }
 
 void collective::all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result) {
-  reporting([&] { moves_->all_gather(now_, at, memory_of(own), memory_of(result)); });
+  keeping_step([&] { reporting([&] { moves_->all_gather(now_, at, memory_of(own), memory_of(result)); }); });
 }
 
 void collective::reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own) {
-  reporting([&] { moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own)); });
+  keeping_step([&] {
+    reporting([&] { moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own)); });
+  });
 }
 
 void collective::all_gather(const bundle& all) {
-  reporting([&] { moves_->all_gather_coalesced(now_, all); });
+  keeping_step([&] { reporting([&] { moves_->all_gather_coalesced(now_, all); }); });
 }
 
 void collective::reduce_scatter(const bundle& all, memory own) {
-  reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
+  keeping_step([&] { reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); }); });
 }
 
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized) {

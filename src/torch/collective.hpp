@@ -56,8 +56,10 @@ class collective {
 
   // Check. Throws value_error, and tells the other ranks where they listen.
   void refuse_if(const refusal& why);
-  // Check that the group's engine takes tensors on x's device, and how it does.
-  void carry(const at::Tensor& x);
+  // How tensors like this one are carried. The call's are, from here on.
+  carriage look_at(const at::Tensor& x);
+  // Check the tensor, and that the group's engine takes tensors on its device, and how it does.
+  void take(const at::Tensor& x, std::int64_t dim);
   // Place: throws value_error, told to the others, when the sizes are too large.
   layout place(const std::vector<std::int64_t>& sizes);
   // The result, uninitialised: of the engine's own memory where it has better than fresh. What goes wrong here is told
@@ -78,9 +80,9 @@ class collective {
   std::vector<frame> learn(const payload& data);
   // Headers alone, where calls with sizes given exchange them at all.
   std::vector<frame> learn_if_checked();
-
-  // Whether the engine takes this tensor's bytes from the host's memory.
-  bool carries_on_host(const at::Tensor& x) const;
+  // Check that what this rank sends will be taken for what it is.
+  void refuse_if_out_of_step();
+  bool is_on_device() const { return carried_ == carriage::device; }
 
   int rank() const { return moves_->rank(); }
   int world() const { return moves_->world(); }
@@ -92,6 +94,7 @@ class collective {
   // The engine's memory for results of such a layout, or none.
   memory take_result(const layout& at);
   void all_gather(const bundle& all);
+  // The own blocks lie in `own` or, of tensors that a device carries, in the bundle's.
   void reduce_scatter(const bundle& all, memory own);
 
  private:
@@ -99,6 +102,9 @@ class collective {
   // What goes wrong in here is told to the ranks that will wait in vain.
   template <class Body>
   auto reporting(Body&& body) -> decltype(body());
+  // What fails in here fails on this rank alone: others may be moving a device's data by now.
+  template <class Body>
+  auto keeping_step(Body&& body) -> decltype(body());
   // From begin to end, whatever happens.
   struct turn {
     turn(engine& of, call& now, bool local, bool numbered);
@@ -113,7 +119,7 @@ class collective {
   collective(const arguments& with, numbered_call* given);
 
   std::shared_ptr<engine> moves_;
-  carriage carried_ = carriage::host;
+  carriage carried_ = carriage::none;  // until the tensors are known
   call now_;
   turn turn_;
 };

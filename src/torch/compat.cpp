@@ -9,6 +9,15 @@
 #include <sheaf/compat.hpp>
 
 namespace sheaf::compat {
+namespace {
+
+// Without a wait for the device.
+at::Tensor on_device_of(const at::Tensor& x, const at::Tensor& sizes) {
+  if (!x.is_cuda()) return sizes.to(x.device());
+  return sizes.pin_memory().to(x.device(), /*non_blocking=*/true);
+}
+
+}  // namespace
 
 bool is_distributed(const group& of) { return of.world() > 1; }
 
@@ -27,7 +36,8 @@ std::vector<at::Tensor> all_gather_same_dim(const at::Tensor& t, const group& of
 
 at::Tensor gather_sizes(const at::Tensor& t, std::int64_t dim, const group& of) {
   // One number a rank: what else the tensors are is not compared.
-  return sheaf::gather_sizes(at::empty({t.size(dim), 0}), {.group = of}).to(t.device());
+  const auto rows = at::empty({t.size(dim), 0}, t.options().dtype(at::kByte));  // of a device that the group carries
+  return on_device_of(t, sheaf::gather_sizes(rows, {.group = of}));
 }
 
 at::Tensor has_only_one_value(const at::Tensor& t) { return t.eq(t.select(0, 0)).all(); }
@@ -36,7 +46,7 @@ std::pair<at::Tensor, at::Tensor> all_gather_variable_dim(const at::Tensor& t, s
                                                           const std::optional<at::Tensor>& sizes, const group& of) {
   const c10::NoGradGuard no_grad;
   auto [tensor, learned] = sheaf::all_gather(t, {.dim = dim, .sizes = sizes, .group = of});
-  return {tensor, sizes ? *sizes : learned.to(t.device())};
+  return {tensor, sizes ? *sizes : on_device_of(t, learned)};
 }
 
 AllGather::AllGather(std::int64_t dim, bool all_reduce_grads, group of)
@@ -47,19 +57,19 @@ std::pair<at::Tensor, std::optional<at::Tensor>> AllGather::operator()(const at:
   if (!is_distributed(group_)) return {x, std::nullopt};
   const auto grad = all_reduce_grads_ ? gradient::sum : gradient::own;
   auto [tensor, learned] = sheaf::all_gather(x, {.dim = dim_, .sizes = sizes, .grad = grad, .group = group_});
-  return {tensor, sizes ? *sizes : learned.to(x.device())};
+  return {tensor, sizes ? *sizes : on_device_of(x, learned)};
 }
 
 std::pair<at::Tensor, at::Tensor> split_by_rank(const std::vector<at::Tensor>& x, const group& of) {
   std::vector<std::int64_t> rows;
   for (const auto& entry : x) rows.push_back(entry.size(0));
   const auto& own = x.at(of.rank());
-  return {own, at::tensor(rows, at::kLong).to(own.device())};
+  return {own, on_device_of(own, at::tensor(rows, at::kLong))};
 }
 
 std::pair<at::Tensor, at::Tensor> split_by_rank(const at::Tensor& x, const group& of) {
   const auto own = x.select(0, of.rank());
-  return {own, at::full({x.size(0)}, x.size(1), at::kLong).to(own.device())};
+  return {own, on_device_of(own, at::full({x.size(0)}, x.size(1), at::kLong))};
 }
 
 }  // namespace sheaf::compat

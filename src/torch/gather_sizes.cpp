@@ -12,8 +12,7 @@ at::Tensor kernels::gather_sizes(const at::Tensor& x, std::int64_t dim, std::int
                                  timeout_argument timeout) {
   return translated([&] {
     collective run({.op = operation::gather_sizes, .mode = "sum", .group = group, .world = world, .timeout = timeout});
-    run.refuse_if(check_tensor(x, dim));
-    run.carry(x);
+    run.take(x, dim);
     run.describe(x, dim, recording::off);
     return sizes_tensor(rows_of(run.learn({})));
   });

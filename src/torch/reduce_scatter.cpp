@@ -49,8 +49,7 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                     .sized = true,
                     .local = mode == name(gradient::own),
                     .origin = origin});
-    run.refuse_if(check_tensor(y, dim));
-    run.carry(y);
+    run.take(y, dim);
     run.refuse_if(check_sizes(sizes, run.world()));
     const auto rows = sizes_of(sizes);
     run.refuse_if(check_total(rows, y.size(dim), "the tensor has"));

@@ -49,6 +49,20 @@ memory summed(coalesced& call, const bundle& all) {
   return own;
 }
 
+// On a device each has its own.
+tensor_list summed_on_device(coalesced& call, bundle& all, at::TensorList y, at::IntArrayRef dims) {
+  auto& run = call.run();
+  run.learn_if_checked();
+  tensor_list results;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const auto& at = all.parts()[i].at;
+    results.push_back(run.allocate(y[i], dims[i], at.sizes[run.rank()], at, false));
+    all.put_own(i, memory_of(results.back()));
+  }
+  run.reduce_scatter(all, {});
+  return results;
+}
+
 }  // namespace
 
 namespace kernels {
@@ -77,6 +91,7 @@ tensor_list reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& s
     auto all = call.bundle_of(rows, modes);
     const auto wholes = contiguous_all(y);
     for (std::size_t i = 0; i < y.size(); ++i) all.put_whole(i, memory_of(wholes[i]));
+    if (call.run().is_on_device()) return summed_on_device(call, all, y, dim);
     const auto sums = summed(call, all);
     tensor_list results;
     for (std::size_t i = 0; i < y.size(); ++i) {

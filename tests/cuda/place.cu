@@ -244,9 +244,11 @@ __global__ void count_wrong(const unsigned char* got, two_blocks at, bool whole,
   }
 }
 
-// Over 2^32 bytes in a chunk, and over 2^26 chunks: packed holds a pattern, and so must what comes back.
+// Over 2^32 bytes in a chunk, whole vectors and not, and over 2^26 chunks: packed holds a pattern, and so must what
+// comes back.
 TEST(Huge, chunks_and_strides) {
-  for (const two_blocks at : {two_blocks{2, 2'500'000'001, 5'000'000'019}, two_blocks{100'000'007, 17, 51}}) {
+  for (const two_blocks at : {two_blocks{2, 2'500'000'001, 5'000'000'019}, two_blocks{2, 2'500'000'016, 5'000'000'048},
+                              two_blocks{100'000'007, 17, 51}}) {
     const auto layout = make(at.outer, {at.first, at.chunk - at.first}, 1);
     const auto packed = allocate(layout.bytes()), whole = allocate(layout.bytes()), count = allocate(8);
     const auto wrong = [&](const memory& got, bool is_whole) {

@@ -3,6 +3,7 @@
 SHEAF_ENGINE=collectives. Every body takes the device; truths are computed on the CPU, by one process."""
 
 import torch
+import torch.distributed as dist
 
 import sheaf
 from truth import COMPLEX, DTYPES, FLOAT8, FLOATS, INTEGERS, blocks, own_rows, patterns, rank_sum, same, values
@@ -129,16 +130,108 @@ def forms(rank, world, device):
         for dim in (0, 2):
             parts = plain if dim == 0 else [part.transpose(0, 2) for part in plain]
             same(sheaf.all_gather(x if dim == 0 else x.transpose(0, 2), dim).tensor.cpu(), byte_cat(parts, dim), name)
+    rows = [values(r, (1, 3), torch.float32) for r in range(world)]
+    expanded = sheaf.all_gather(rows[rank].to(device).expand(sizes[rank], 3)).tensor
+    same(expanded.cpu(), torch.cat([row.expand(n, 3) for row, n in zip(rows, sizes, strict=True)]), "expanded")
     total = sum(sizes)
     for name, form in {
         "expanded": lambda r: torch.tensor(float(r + 2)).expand(total, 3),
         "transposed": lambda r: values(r, (3, total), torch.float32).t(),
+        "channels last": lambda r: values(r, (total, 3, 2, 2), torch.float32).to(memory_format=torch.channels_last),
     }.items():
-        x = torch.ones(sizes[rank], 3, device=device, requires_grad=True)
-        y, _ = sheaf.all_gather(x)
-        y.backward(form(rank).to(device))
-        truth = rank_sum([form(r).contiguous() for r in range(world)])
-        same(x.grad.cpu(), own_rows(truth, sizes, rank, 0), name)
+        for mode in MODES:
+            x = torch.ones(sizes[rank], *form(rank).shape[1:], device=device, requires_grad=True)
+            y, _ = sheaf.all_gather(x, grad=mode)
+            y.backward(form(rank).to(device))
+            truth = expected_gradient(mode, [form(r).contiguous() for r in range(world)], sizes, rank, 0)
+            same(x.grad.cpu(), truth, f"{name}, {mode}")
+
+
+def scatters(rank, world, device):
+    """reduce_scatter along the first, the middle and the last dim, and its gradient, which is a gather."""
+    for dim in (0, 1, -1):
+        for sizes in patterns(world):
+            for op in ("sum", "mean"):
+                wholes = [values(20 + r, torch.cat(blocks(sizes, dim), dim).shape, torch.float64) for r in range(world)]
+                y = wholes[rank].to(device).requires_grad_()
+                mine = sheaf.reduce_scatter(y, sizes, dim, op=op)
+                truth = own_rows(rank_sum(wholes, mean=op == "mean"), sizes, rank, dim)
+                same(mine.cpu(), truth.contiguous(), f"{op} of {sizes} along {dim}")
+                upstream = blocks(sizes, dim, seed=5)
+                mine.backward(upstream[rank].to(device))
+                share = torch.cat(upstream, dim) / (world if op == "mean" else 1)
+                same(y.grad.cpu(), share, f"gradient of {op} of {sizes} along {dim}")
+
+
+def whole_system(rank, world, device):
+    """First and second derivatives against differences: of all ranks' losses by every element of every rank's input."""
+    sizes = [(r + 1) % 3 for r in range(world)]
+    for dim in (0, 1):
+        parts = [part.select(-1, 0).contiguous() for part in blocks(sizes, dim)]
+        weight = values(7 + rank, torch.cat(parts, dim).shape, torch.float64).to(device)
+        direction = values(9 + rank, parts[rank].shape, torch.float64).to(device)
+
+        def loss(x, dim=dim, weight=weight):
+            return (weight * sheaf.all_gather(x, dim).tensor.sin()).sum()
+
+        def slope(x, loss=loss, direction=direction):
+            (gradient,) = torch.autograd.grad(loss(x), x, create_graph=True)
+            return (direction * gradient).sum()
+
+        for of in (loss, slope):
+            x = parts[rank].clone().to(device).requires_grad_()
+            (analytic,) = torch.autograd.grad(of(x), x)
+            numeric = differences(rank, world, of, [part.numel() for part in parts], parts[rank].to(device))
+            torch.testing.assert_close(analytic, numeric, rtol=1e-6, atol=1e-6)
+
+
+def differences(rank, world, of, counts, x, step=1e-5):
+    """By every element in turn, all ranks together."""
+    result = torch.zeros_like(x)
+    for owner in range(world):
+        for i in range(counts[owner]):
+            ends = []
+            for sign in (1, -1):
+                moved = x.clone()
+                if owner == rank:
+                    moved.view(-1)[i] += sign * step
+                losses, _ = sheaf.all_gather(of(moved.requires_grad_()).detach().reshape(1), grad="own")
+                ends.append(losses.sum())
+            if owner == rank:
+                result.view(-1)[i] = (ends[0] - ends[1]) / (2 * step)
+    return result
+
+
+def faces(rank, world, device):
+    """What stands on the gather: sizes alone, the module, the drop-ins, groups of some ranks."""
+    sizes = patterns(world)[0]
+    parts = blocks(sizes, 1)
+    x = parts[rank].to(device)
+    assert sheaf.gather_sizes(x, 1).tolist() == sizes
+    upstream = [values(50 + r, torch.cat(parts, 1).shape, torch.float64) for r in range(world)]
+    for name, call, mode in (
+        ("module", sheaf.nn.AllGather(1, grad="mean"), "mean"),
+        ("spear_tts", lambda x: sheaf.compat.spear_tts.all_gather(x, 1, None), "own"),
+        ("musiclm", sheaf.compat.musiclm.AllGather(1, all_reduce_grads=True), "sum"),
+        ("st_moe", sheaf.compat.st_moe.AllGather(dim=1), "own"),
+    ):
+        leaf = x.clone().requires_grad_()
+        y, learned = call(leaf)
+        same(y.cpu(), torch.cat(parts, 1), name)
+        assert learned.tolist() == sizes and learned.device.type == ("cpu" if name == "module" else device), name
+        y.backward(upstream[rank].to(device))
+        same(leaf.grad.cpu(), expected_gradient(mode, upstream, sizes, rank, 1).contiguous(), name)
+    assert sheaf.compat.st_moe.gather_sizes(x, dim=1).tolist() == sizes
+    own, rows = sheaf.compat.st_moe.split_by_rank(tuple(part.to(device) for part in parts))
+    assert own.device == rows.device and rows.tolist() == [part.shape[0] for part in parts]
+    members = [0, world - 1]
+    group = dist.new_group(members)
+    if rank in members:
+        leaf = x.clone().requires_grad_()
+        y, learned = sheaf.all_gather(leaf, 1, group=group)
+        same(y.cpu(), torch.cat([parts[r] for r in members], 1), "two of the ranks")
+        (y * (rank + 1)).sum().backward()
+        same(leaf.grad.cpu(), torch.full_like(parts[rank], 1.0 + world), "gradient of two of the ranks")
 
 
 def takes_part(rank, world, device):
@@ -176,6 +269,156 @@ def disagreements(rank, world, device):
     )
     return texts
 
+
+KINDS = [
+    (0, torch.float64, "sum"),
+    (1, torch.bool, "sum"),
+    (-1, torch.bfloat16, "mean"),
+    (0, torch.int64, "mean"),
+    (1, torch.complex64, "own"),
+    (2, torch.float8_e5m2, "sum"),
+]
+
+
+def several(world, large=False):
+    """Of each tensor: dim, every rank's block, mode. Sizes of every pattern, or such that are moved without padding."""
+    all_sizes = patterns(world)
+    for i, (dim, dtype, mode) in enumerate(KINDS):
+        if not large:
+            yield dim, blocks(all_sizes[i % len(all_sizes)], dim, dtype, seed=i + 1), mode
+        elif dim in (0, 1):
+            other = (120, 130)
+            sizes = large_sizes(world)[i % 5]
+            yield dim, [values(i + r, (*other[:dim], n, *other[dim:]), dtype) for r, n in enumerate(sizes)], mode
+
+
+def coalesced(rank, world, device):
+    """Several tensors in one call, started or not: values, and the gradients of those that need one."""
+    for large in (False, True):
+        tensors = list(several(world, large))
+        for known in (False, True):
+            for started in (False, True):
+                several_at_once(rank, tensors, known, started, device)
+        sums = [(dim, parts) for dim, parts, mode in tensors if mode == "sum" and parts[0].dtype != torch.bool]
+        several_sums(rank, world, sums, device)
+    if device != "cpu":
+        mixed = [torch.ones(2, device=device), torch.ones(2)]
+        for known in (None, [2] * world):
+            said = told(lambda known=known: sheaf.all_gather_coalesced(mixed, sizes=known))
+            assert "must be on one device" in said, said
+    same(sheaf.all_gather(torch.ones(1, device=device)).tensor.cpu(), torch.ones(world), "after")
+
+
+def several_at_once(rank, tensors, known, started, device):
+    sizes = [[part.shape[dim] for part in parts] for dim, parts, _ in tensors]
+    records = [parts[0].dtype.is_floating_point or parts[0].dtype.is_complex for _, parts, _ in tensors]
+    inputs = [
+        parts[rank].clone().to(device).requires_grad_(on) for (_, parts, _), on in zip(tensors, records, strict=True)
+    ]
+    got = sheaf.all_gather_coalesced(
+        inputs,
+        [dim for dim, _, _ in tensors],
+        sizes=sizes if known else None,
+        grad=[mode for _, _, mode in tensors],
+        async_op=started,
+    )
+    got = got.wait() if started else got
+    ends, upstreams = [], []
+    for (dim, parts, _), on, (y, learned), rows in zip(tensors, records, got, sizes, strict=True):
+        same(y.cpu(), byte_cat(parts, dim), f"value of {parts[0].dtype}")
+        assert y.device.type == device and y.requires_grad == on and learned.tolist() == rows
+        upstreams.append([values(50 + r, y.shape, y.dtype) for r in range(len(parts))])
+        if on:
+            ends.append((y, upstreams[-1][rank].to(device)))
+    torch.autograd.backward(*zip(*ends, strict=True))
+    for (dim, parts, mode), on, x, rows, upstream in zip(tensors, records, inputs, sizes, upstreams, strict=True):
+        if on:
+            truth = expected_gradient(mode, upstream, rows, rank, dim)
+            same(x.grad.cpu(), truth.contiguous(), f"{mode} of {parts[0].dtype}")
+        else:
+            assert x.grad is None
+
+
+def several_sums(rank, world, tensors, device):
+    """reduce_scatter of several, and its gradient, which is a gather of several."""
+    sizes = [[part.shape[dim] for part in parts] for dim, parts in tensors]
+    wholes = [
+        [values(30 + r, byte_cat(parts, dim).shape, parts[0].dtype) for r in range(world)] for dim, parts in tensors
+    ]
+    for started in (False, True):
+        inputs = [whole[rank].clone().to(device).requires_grad_() for whole in wholes]
+        dims = [dim for dim, _ in tensors]
+        got = sheaf.reduce_scatter_coalesced(inputs, sizes, dims, op="mean", async_op=started)
+        got = got.wait() if started else got
+        for (dim, _), rows, whole, mine in zip(tensors, sizes, wholes, got, strict=True):
+            same(mine.cpu(), own_rows(rank_sum(whole, mean=True), rows, rank, dim).contiguous(), "sum")
+        torch.autograd.backward(got, [parts[rank].to(device) for _, parts in tensors])
+        for (dim, parts), x in zip(tensors, inputs, strict=True):
+            shares = [
+                rank_sum([part] + [torch.zeros_like(part.float()).to(part.dtype)] * (world - 1), mean=True)
+                for part in parts
+            ]
+            same(x.grad.cpu(), byte_cat(shares, dim), "gradient")
+
+
+def started(rank, world, device):
+    """Calls of one tensor that are started: values and gradients of the plain ones."""
+    for dim in (0, 1):
+        for mode in MODES:
+            sizes = patterns(world)[0]
+            parts = blocks(sizes, dim)
+            x = parts[rank].to(device).requires_grad_()
+            one = sheaf.all_gather(x, dim, sizes=sizes, grad=mode, async_op=True)
+            other = sheaf.all_gather(x, dim, grad=mode, async_op=True)
+            y, learned = other.wait()
+            assert learned.tolist() == sizes and one.wait().tensor is one.wait().tensor
+            same(y.cpu(), torch.cat(parts, dim), "value")
+            assert one.done() and other.done()  # its data has come to the host
+            upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+            torch.autograd.backward([one.wait().tensor, y], [upstream[rank].to(device)] * 2)
+            truth = expected_gradient(mode, upstream, sizes, rank, dim)
+            same(x.grad.cpu(), truth + truth, mode)
+            summed = sheaf.reduce_scatter(upstream[rank].to(device), sizes, dim, async_op=True).wait()
+            same(summed.cpu(), own_rows(rank_sum(upstream), sizes, rank, dim).contiguous(), "sum")
+
+
+def sized_disagreements(rank, world, device):
+    """The same with sizes given: what every rank was told of each, after which the group works."""
+    texts, last, even = [], rank == world - 1, [2] * world
+    whole, row = torch.ones(2 * world, 3, device=device), torch.ones(2, 3, device=device, requires_grad=True)
+
+    def after():
+        sizes = [r + 1 for r in range(world)]
+        got = sheaf.all_gather(torch.full((rank + 1,), float(rank), device=device), sizes=sizes).tensor
+        same(got.cpu(), torch.cat([torch.full((r + 1,), float(r)) for r in range(world)]), texts[-1])
+
+    def learn(body):
+        texts.append(told(body))
+        after()
+
+    learn(lambda: sheaf.all_gather(row, sizes=[3, *even[1:]] if last else even))
+    learn(lambda: sheaf.all_gather(whole if last else row, sizes=even))
+    learn(lambda: sheaf.all_gather(row, sizes=[2.0] * world if last else even))
+    learn(lambda: sheaf.reduce_scatter(whole, even) if last else sheaf.all_gather(row, sizes=even))
+    kinds = [torch.float32, torch.int32]
+    for kind in reversed(kinds) if last else kinds:
+        texts.append(told(lambda kind=kind: sheaf.all_gather(row.detach().to(kind), sizes=even)))
+    after()
+    y, _ = sheaf.all_gather(row, sizes=even)
+    texts.append(told(lambda: sheaf.all_gather(row, sizes=even) if last else y.sum().backward()))
+    after()
+    return texts
+
+
+SIZED = [
+    "ranks disagree on sizes",
+    "give this rank 2 rows, but it has",
+    "sizes must be integers",
+    "ranks disagree on op",
+    "ranks disagree on dtype",
+    "ranks disagree on dtype",
+    "has left out the backward of",
+]
 
 EVERY = [gathers, large_gathers, dtypes, sums, second_derivatives, forms, takes_part]
 
@@ -218,12 +461,59 @@ def static_shapes(rank, world, device):
                 upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
                 y.backward(upstream[rank].to(device))
                 same(x.grad.cpu(), valid_gradient(mode, upstream, counts, rank, dim, CAPACITY), f"{mode} of {counts}")
-    for dtype in DTYPES:
+    for dtype in [*DTYPES, torch.complex32]:
         parts = blocks([CAPACITY] * world, 1, dtype)
         counts = count_patterns(world)[0]
         count = torch.tensor([counts[rank]], dtype=torch.int32, device=device)
         got = sheaf.all_gather(parts[rank].to(device), 1, valid=count).tensor
         same(got.cpu(), compacted(parts, counts, 1), str(dtype))
+    for dtype in FLOAT8[:-1]:  # the last has no zero
+        parts, counts = blocks([CAPACITY] * world, 1, dtype), count_patterns(world)[0]
+        x = parts[rank].to(device).requires_grad_()
+        y, _ = sheaf.all_gather(x, 1, valid=torch.tensor(counts[rank], device=device))
+        upstream = [values(50 + r, y.shape, dtype) for r in range(world)]
+        y.backward(upstream[rank].to(device))
+        mine = byte_rows(expected_gradient("sum", upstream, counts, rank, 1), CAPACITY, 1)
+        same(x.grad.cpu(), mine, f"gradient of {dtype}")
+
+
+def byte_rows(part, rows, dim):
+    """With zeros behind it along `dim`, of any dtype."""
+    shape = list(part.shape)
+    shape[dim] = rows - part.shape[dim]
+    return byte_cat([part, torch.zeros(shape, dtype=torch.float32).to(part.dtype)], dim)
+
+
+def static_in_inference_mode(rank, world, device):
+    """The first call in inference mode, or the second one: a new group each, which knows nothing yet."""
+    x, count = torch.ones(CAPACITY, 2, device=device), torch.tensor(2, device=device)
+    for modes in ((True, False, True), (False, True, False)):
+        group = dist.new_group()
+        for inference in modes:
+            with torch.inference_mode(inference):
+                got = sheaf.all_gather(x, valid=count, group=group).tensor
+            assert got.sum().item() == 4 * world
+
+
+def static_compiled(rank, world, device):
+    """Under a compiler: the same, forward and backward, for counts that change."""
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def step(x, count, dim):
+        y, sizes = sheaf.all_gather(x * 2, dim, valid=count)
+        return y * 3, sizes
+
+    for dim in (0, 1):
+        for counts in count_patterns(world):
+            parts = blocks([CAPACITY] * world, dim)
+            x = parts[rank].to(device).requires_grad_()
+            y, sizes = step(x, torch.tensor(counts[rank], device=device), dim)
+            same(y.cpu(), compacted(parts, counts, dim) * 6, f"value of {counts}")
+            assert sizes.tolist() == counts
+            upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+            y.backward(upstream[rank].to(device))
+            truth = valid_gradient("sum", [one * 3 for one in upstream], counts, rank, dim, CAPACITY) * 2
+            same(x.grad.cpu(), truth, f"gradient of {counts}")
 
 
 def static_mistakes(rank, world, device):
@@ -240,8 +530,20 @@ def static_mistakes(rank, world, device):
     said.append(told(gather))  # once is enough
     said.append(told(lambda: gather(sizes=[CAPACITY] * world)))
     said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(1.5, device=device))))
+    said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(True, device=device))))
+    said.append(told(lambda: gather(rows=CAPACITY + last)))  # the last rank's buffer is new, and no other's
+    said.append(told(gather))
     return said
 
 
-EVERY.append(static_shapes)
-MISTAKES = ["must have the same rows", "was clamped", "nothing was raised", "cannot both be given", "one integer"]
+EVERY += [scatters, whole_system, faces, coalesced, started, static_shapes, static_in_inference_mode, static_compiled]
+MISTAKES = [
+    "must have the same rows",
+    "was clamped",
+    "nothing was raised",
+    "cannot both be given",
+    "one integer",
+    "one integer",
+    "must have the same rows",
+    "nothing was raised",
+]

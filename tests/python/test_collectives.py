@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: MIT
 """CPU tensors carried as CUDA tensors are, by the collectives of a group's backend: SHEAF_ENGINE=collectives."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
+import torch
+import torch.distributed as dist
 
 import device_cases
 import pool
 import sheaf
-from pool import run
+from device_cases import told
+from pool import fresh, run, values
+from truth import same
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +45,37 @@ def test_disagreements_are_told_to_every_rank():
     assert said[0] == said[1] == said[2]
     for text, expected in zip(said[0], ("size of dim 1", "dtype", "on dim", "rank 2 refuses"), strict=True):
         assert expected in text, said[0]
+
+
+def test_disagreements_with_sizes_given_are_told_to_every_rank():
+    said = run(3, device_cases.sized_disagreements, "cpu")
+    assert said[0] == said[1] == said[2]
+    for text, expected in zip(said[0], device_cases.SIZED, strict=True):
+        assert expected in text, said[0]
+
+
+def gives_up(rank, world):
+    """Ranks on hosts of their own, where calls with sizes given come without headers. All give up #2."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    x = torch.ones(2, 3)
+    sheaf.all_gather(x)
+    said = [told(lambda: sheaf.all_gather(x, sizes=[3] * world))]
+    said += [told(lambda: sheaf.all_gather(x)), told(lambda: sheaf.all_gather(x, sizes=[2] * world))]
+    said.append(told(lambda: sheaf.all_gather_coalesced([x, x])))
+    group = dist.new_group()
+    same(sheaf.all_gather(x, group=group, sizes=[2] * world).tensor, torch.ones(2 * world, 3), "a new group")
+    return said
+
+
+def test_a_rank_that_gave_up_a_call_is_out_of_step_for_good():
+    """Its later calls would be taken for the one that it gave up."""
+    env = {"SHEAF_ENGINE": "collectives"}
+    for said in values(fresh(2, gives_up, env=env)):
+        assert "give this rank 3 rows, but it has 2" in said[0], said
+        assert all("is out of step since all_gather #2" in text for text in said[1:]), said
+    for said in values(fresh(2, gives_up, env={**env, "SHEAF_CHECK": "1"})):
+        assert "give this rank 3 rows, but it has 2" in said[0], said
+        assert said[1:] == ["nothing was raised"] * 3, said
 
 
 def described(rank, world):

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import device_cases
 import pool
 import sheaf
+from compiled import compiling
 from pool import fresh, run, values
 from truth import same
 
@@ -52,7 +53,7 @@ def test_like_one_process(world, case):
     run(world, case, "cuda", timeout=240)
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
 def test_disagreements_are_told_to_every_rank(world):
     said = run(world, device_cases.disagreements, "cuda")
     assert all(texts == said[0] for texts in said)
@@ -60,7 +61,15 @@ def test_disagreements_are_told_to_every_rank(world):
         assert expected in text, said[0]
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
+def test_disagreements_with_sizes_given_are_told_to_every_rank(world):
+    said = run(world, device_cases.sized_disagreements, "cuda")
+    assert all(texts == said[0] for texts in said)
+    for text, expected in zip(said[0], device_cases.SIZED, strict=True):
+        assert expected in text, said[0]
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_mistakes_with_static_shapes(world):
     for texts in run(world, device_cases.static_mistakes, "cuda"):
         for text, expected in zip(texts, device_cases.MISTAKES, strict=True):
@@ -98,9 +107,31 @@ def without_sync(rank, world):
                     same(x.grad.cpu(), torch.full(shape, float(world)), "gradient")
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
 def test_nothing_synchronises(world):
     run(world, without_sync)
+
+
+def drop_ins_without_sync(rank, world):
+    """Neither do the drop-ins, nor calls that are started."""
+    x = torch.ones(3 + rank, 257, device="cuda", requires_grad=True)
+    rows = [3 + r for r in range(world)]
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        whole, sizes = sheaf.compat.spear_tts.all_gather(x, 0, None)
+        counted = sheaf.compat.st_moe.gather_sizes(x, dim=0)
+        several = sheaf.all_gather_coalesced([x, x.detach()], sizes=rows, async_op=True).wait()
+        y = sheaf.all_gather(x, async_op=True).wait().tensor
+        (whole.sum() + several[0].tensor.sum() + y.sum()).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert sizes.tolist() == counted.tolist() == rows
+    same(x.grad.cpu(), torch.full_like(x, 1.0 + 2 * world).cpu().detach(), "gradient")
+
+
+def test_drop_ins_do_not_synchronise():
+    run(3, drop_ins_without_sync)
 
 
 def not_waiting(rank, world):
@@ -145,6 +176,45 @@ def test_streams():
     run(2, on_side_streams)
 
 
+def waited_for_elsewhere(rank, world):
+    """A call that is started on one stream and waited for on others: they run behind it, and the host does not wait.
+    What they read is not handed on while they read."""
+    sizes = [33 + 9 * r for r in range(world)]
+    parts = [torch.full((rows, 3000), float(r + 1)) for r, rows in enumerate(sizes)]
+    late, reader, again = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()
+    x, y = parts[rank].cuda(), torch.cat(parts).cuda()
+    sheaf.all_gather(x, sizes=sizes)  # the first of their kind set NCCL up
+    sheaf.reduce_scatter(y, sizes)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(late):
+        torch.cuda._sleep(2_000_000_000)
+        handle = sheaf.all_gather(x * 2, sizes=sizes, async_op=True)
+        summed = sheaf.reduce_scatter(y, sizes, async_op=True)
+        both = sheaf.all_gather_coalesced([x * 3, x * 4], sizes=sizes, async_op=True)
+    assert not (handle.done() or summed.done() or both.done()), "the device was done at once, or the host waited"
+    with torch.cuda.stream(reader):
+        got = handle.wait().tensor
+        copies = [got.clone(), summed.wait().clone(), *(one.tensor.clone() for one in both.wait())]
+        torch.cuda._sleep(200_000_000)
+        last = got.clone()
+    with torch.cuda.stream(again):
+        second = handle.wait().tensor.clone()
+    assert not handle.done(), "the host waited for the device"
+    del got, handle
+    with torch.cuda.stream(late):
+        torch.full((sum(sizes), 3000), -1.0, device="cuda")  # would take what was dropped
+    torch.cuda.synchronize()
+    assert summed.done() and both.done()
+    whole = torch.cat(parts)
+    for copy, truth in zip([*copies, last, second], [2, None, 3, 4, 2, 2], strict=True):
+        expected = parts[rank] * world if truth is None else whole * truth
+        same(copy.cpu(), expected, f"waited for on another stream: {truth}")
+
+
+def test_handles_order_streams():
+    run(2, waited_for_elsewhere)
+
+
 def kernels_of(body):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         body()
@@ -172,19 +242,7 @@ def test_first_dim_is_one_collective():
         assert peak < 1.01 and others == [], (peak, others)
 
 
-def captured(rank, world):
-    """Ten patterns of counts replayed through one graph, forward and backward."""
-    capacity, counts = device_cases.CAPACITY, torch.zeros((), dtype=torch.int64, device="cuda")
-    parts = [device_cases.values(r, (capacity, 3, 2), torch.float64) for r in range(world)]
-    shape = (capacity * world, 3, 2)
-    upstream = [device_cases.values(50 + r, shape, torch.float64) for r in range(world)]
-    x, weight = parts[rank].cuda().requires_grad_(), upstream[rank].cuda()
-
-    def step():
-        y, sizes = sheaf.all_gather(x, valid=counts)
-        (gradient,) = torch.autograd.grad(y, x, weight)
-        return y, sizes, gradient
-
+def capture(step, mode):
     warm = torch.cuda.Stream()
     warm.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(warm):
@@ -192,25 +250,66 @@ def captured(rank, world):
             step()
     torch.cuda.current_stream().wait_stream(warm)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        y, sizes, gradient = step()
+    with torch.cuda.graph(graph, **({"capture_error_mode": mode} if mode else {})):
+        results = step()
+    return *results, graph
+
+
+def captured(rank, world, dim, mode):
+    """Ten patterns of counts replayed through one graph, forward and backward."""
+    capacity, counts = device_cases.CAPACITY, torch.zeros((), dtype=torch.int64, device="cuda")
+    parts = device_cases.blocks([capacity] * world, dim)
+    shape = torch.cat(parts, dim).shape
+    upstream = [device_cases.values(50 + r, shape, torch.float64) for r in range(world)]
+    x, weight = parts[rank].cuda().requires_grad_(), upstream[rank].cuda()
+
+    def step():
+        y, sizes = sheaf.all_gather(x, dim, valid=counts)
+        (gradient,) = torch.autograd.grad(y, x, weight)
+        return y, sizes, gradient
+
+    y, sizes, gradient, graph = capture(step, mode)
     for turn in range(10):
         pattern = [(turn * (r + 1) + 2 * r) % (capacity + 1) for r in range(world)]
         counts.fill_(pattern[rank])
         graph.replay()
-        same(y.cpu(), device_cases.compacted(parts, pattern, 0), f"value of {pattern}")
+        same(y.cpu(), device_cases.compacted(parts, pattern, dim), f"value of {pattern}")
         assert sizes.tolist() == pattern
-        truth = device_cases.valid_gradient("sum", upstream, pattern, rank, 0, capacity)
+        truth = device_cases.valid_gradient("sum", upstream, pattern, rank, dim, capacity)
         same(gradient.cpu(), truth, f"gradient of {pattern}")
     counts.fill_(capacity + 1)
     graph.replay()
     return device_cases.told(step)
 
 
-@pytest.mark.parametrize("world", [2, 4])
-def test_a_captured_graph_is_replayed_with_other_sizes(world):
-    for text in run(world, captured, timeout=120):
+@pytest.mark.parametrize(("world", "dim", "mode"), [(2, 0, None), (3, 1, None), (4, 0, "thread_local")])
+def test_a_captured_graph_is_replayed_with_other_sizes(world, dim, mode):
+    for text in run(world, captured, dim, mode, timeout=120):
         assert "was clamped" in text, text
+
+
+def captured_with_sizes(rank, world, known):
+    """Sizes are those of the captured call, learned or given; values change."""
+    sizes = [2 + r for r in range(world)]
+    x = torch.zeros(sizes[rank], 3, device="cuda", requires_grad=True)
+
+    def step():
+        y, _ = sheaf.all_gather(x, sizes=sizes if known else None)
+        (gradient,) = torch.autograd.grad((y * y).sum(), x)
+        return y, gradient
+
+    y, gradient, graph = capture(step, None)
+    for turn in range(3):
+        with torch.no_grad():
+            x.fill_(10.0 * turn + rank)
+        graph.replay()
+        same(y.cpu(), torch.cat([torch.full((n, 3), 10.0 * turn + r) for r, n in enumerate(sizes)]), "value")
+        same(gradient.cpu(), torch.full((sizes[rank], 3), 2.0 * world * (10 * turn + rank)), "gradient")
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "given"])
+def test_a_captured_graph_keeps_its_sizes(known):
+    run(3, captured_with_sizes, known, timeout=120)
 
 
 def compiled(rank, world):
@@ -229,6 +328,52 @@ def compiled(rank, world):
 
 def test_compiled():
     run(2, compiled, timeout=120)
+
+
+def inducted(rank, world, known):
+    """Two independent gathers, whose order a compiler might change, with other sizes each time."""
+
+    def step(x, z, sizes):
+        y, learned = sheaf.all_gather(x * 2, sizes=sizes)
+        other, _ = sheaf.all_gather(z.sin(), 1, grad="mean")
+        return y * 3, other * 2, learned
+
+    with compiling():
+        built = torch.compile(step, fullgraph=True)
+        for sizes in ([2 + r for r in range(world)], [5] * world, [3 if r else 7 for r in range(world)]):
+            parts = [device_cases.values(r, (n, 3), torch.float64) for r, n in enumerate(sizes)]
+            wide = [device_cases.values(9 + r, (2, n), torch.float64) for r, n in enumerate(sizes)]
+            x, z = parts[rank].cuda().requires_grad_(), wide[rank].cuda().requires_grad_()
+            y, other, learned = built(x, z, torch.tensor(sizes) if known else None)
+            assert learned.tolist() == sizes
+            torch.testing.assert_close(y.detach().cpu(), torch.cat(parts) * 6)
+            torch.testing.assert_close(other.detach().cpu(), torch.cat(wide, 1).sin() * 2)
+            (y.sum() * (rank + 1) + other.sum() * (rank + 2)).backward()
+            torch.testing.assert_close(x.grad.cpu(), torch.full_like(parts[rank], 3.0 * world * (world + 1)))
+            mean = sum(2.0 * (r + 2) for r in range(world)) / world
+            torch.testing.assert_close(z.grad.cpu(), wide[rank].cos() * mean)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "given"])
+def test_inductor(known):
+    run(3, inducted, known, timeout=300)
+
+
+def opcheck(rank, world):
+    sizes = [2 + r for r in range(world)]
+    rows, total, own = torch.tensor(sizes), sum(sizes), sizes[rank]
+    name, ops = dist.group.WORLD.group_name, torch.ops.sheaf
+    x = device_cases.values(rank, (own, 3), torch.float64).cuda().requires_grad_()
+    y = device_cases.values(rank, (total, 3), torch.float64).cuda().requires_grad_()
+    torch.library.opcheck(ops.gather_sizes.default, (x.detach(), 0, world, name))
+    for mode in device_cases.MODES:
+        torch.library.opcheck(ops.all_gather.default, (x, 0, world, mode, name))
+        torch.library.opcheck(ops.all_gather_sized.default, (x, rows, total, 0, world, mode, name))
+        torch.library.opcheck(ops.reduce_scatter_sized.default, (y, rows, own, 0, world, mode, name))
+
+
+def test_opcheck():
+    run(2, opcheck, timeout=180)
 
 
 def without_gloo(rank, world):

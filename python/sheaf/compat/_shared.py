@@ -41,14 +41,23 @@ def is_distributed() -> bool:
 
 def gather(x: Tensor, dim: int, sizes: Sizes, grad: Gradient) -> tuple[Tensor, Tensor]:
     """All ranks' blocks along `dim` and their sizes: the given tensor itself, else int64 on the device of `x`."""
+    y, learned = _gather_with_rows(x, dim, sizes, grad)
+    return y, sizes if isinstance(sizes, Tensor) else on_device_of(x, learned)
+
+
+def on_device_of(x: Tensor, sizes: Tensor) -> Tensor:
+    """Sizes that are on the host where `x` is, without a wait for the device."""
+    return sizes.pin_memory().to(x.device, non_blocking=True) if x.is_cuda else sizes.to(x.device)
+
+
+def _gather_with_rows(x: Tensor, dim: int, sizes: Sizes, grad: Gradient) -> tuple[Tensor, Tensor]:
+    """All ranks' blocks along `dim`, and their sizes on the host."""
     world = dist.get_world_size()  # raises without a group, as the originals do
     given = torch.as_tensor(sizes) if sizes is not None else None
     y, learned = sheaf.all_gather(x, dim, sizes=given, grad=grad)
     if world == 1:
         y = y.clone(memory_format=torch.contiguous_format)  # never the input itself, which callers may go on to write
-    if isinstance(sizes, Tensor):
-        return y, sizes
-    return y, learned.to(x.device)
+    return y, learned
 
 
 def all_gather_variable_dim(t: Tensor, dim: int = 0, sizes: Sizes = None) -> tuple[Tensor, Tensor]:
@@ -65,10 +74,10 @@ def all_gather_same_dim(t: Tensor) -> list[Tensor]:
 
 def gather_in_function(ctx: Any, x: Tensor, dim: int, sizes: Sizes) -> tuple[Tensor, Tensor]:
     """The forward of every Function here; keeps what `own_rows` needs."""
-    y, batch_sizes = all_gather_variable_dim(x, dim=dim, sizes=sizes)
-    ctx.batch_sizes = batch_sizes.tolist()
+    y, learned = _gather_with_rows(x.detach(), dim, sizes, "own")
+    ctx.batch_sizes = learned.tolist()
     ctx.dim = dim
-    return y, batch_sizes
+    return y, sizes if isinstance(sizes, Tensor) else on_device_of(x, learned)
 
 
 def own_rows(ctx: Any, grads: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from sheaf.compat._shared import (
     exists,
     gather,
     gather_in_function,
+    on_device_of,
     own_rows,
     pad_dim_to,
 )
@@ -55,7 +56,7 @@ def gather_sizes(t: Tensor, *, dim: int) -> Tensor:
     """Every rank's size along `dim`: int64, `(W,)`, on the device of `t`."""
     dist.get_world_size()  # raises without a group, as the original does
     # One number a rank: what else the tensors are is not compared.
-    return sheaf.gather_sizes(torch.empty(t.shape[dim], 0)).to(t.device)
+    return on_device_of(t, sheaf.gather_sizes(torch.empty(t.shape[dim], 0, dtype=torch.uint8, device=t.device)))
 
 
 def has_only_one_value(t: Tensor) -> Tensor:
@@ -90,7 +91,7 @@ def split_by_rank(x: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """The own one of W blocks, given as a tuple or as the first dim of a tensor, and how many rows each has."""
     own = x[dist.get_rank()]
     rows = [x.shape[1]] * x.shape[0] if isinstance(x, Tensor) else [block.shape[0] for block in x]
-    return own, torch.tensor(rows, device=own.device, dtype=torch.int64)
+    return own, on_device_of(own, torch.tensor(rows, dtype=torch.int64))
 
 
 def __getattr__(name: str) -> Any:
