@@ -3,7 +3,6 @@
 
 #include <sheaf/error.hpp>
 
-#include "core/text.hpp"
 #include "core/verdict.hpp"
 
 namespace bench {
@@ -13,7 +12,7 @@ call::call(sheaf::engine& with, sheaf::operation op, std::int64_t rows, std::int
     : engine_(with), given_(std::move(given)) {
   now_.head.op = op;
   now_.head.sized = !given_.empty();
-  now_.given = sheaf::list(given_);
+  now_.numbers = given_;
   now_.head.tensors.push_back({.type = sheaf::dtype::float32, .ndim = 2, .shape = {rows, width}});
   engine_.begin(now_);
 }

@@ -59,8 +59,8 @@ struct payload {
 // One call as every step of it sees it.
 struct call {
   header head;
-  std::string given = {};                                           // "[2, 3]": the sizes given, for errors
-  std::vector<std::int64_t> numbers = {};                           // the same as other ranks compare them
+  std::vector<std::int64_t> numbers = {};                           // the sizes given, as other ranks compare them
+  std::string given = {};                                           // as errors show those of several tensors
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   bool failed = false;  // set before it ends

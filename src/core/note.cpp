@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "core/text.hpp"
+
 namespace sheaf {
 
 std::string note::encode() const { return std::to_string(sequence) + "\n" + group + "\n" + said; }
@@ -18,7 +20,8 @@ std::optional<note> note::decode(const std::string& text) {
 
 std::string describe_call(const call& now) {
   auto text = describe(now.head);
-  if (!now.given.empty() && text.ends_with(')')) text.insert(text.size() - 1, ", sizes " + now.given);
+  const auto given = now.given.empty() && !now.numbers.empty() ? list(now.numbers) : now.given;
+  if (!given.empty() && text.ends_with(')')) text.insert(text.size() - 1, ", sizes " + given);
   return text;
 }
 

@@ -13,7 +13,6 @@
 #include <sheaf/error.hpp>
 
 #include "core/pages.hpp"
-#include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/async.hpp"
 #include "torch/group.hpp"
@@ -216,10 +215,7 @@ bool collective::is_inlined(std::int64_t bytes) const {
          static_cast<std::size_t>(world()) <= max_inline_ranks;
 }
 
-void collective::give(const std::vector<std::int64_t>& sizes) {
-  now_.numbers = sizes;
-  now_.given = list(sizes);
-}
+void collective::give(const std::vector<std::int64_t>& sizes) { now_.numbers = sizes; }
 
 void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
   now_.numbers = std::move(numbers);
