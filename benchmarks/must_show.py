@@ -81,7 +81,7 @@ RATIOS = (
 def promises(results: list[Result]) -> list[Promise]:
     ratios = [ratio.hold(results) for ratio in RATIOS]
     calls = [hold_latency(results, "", 3.0), hold_latency(results, RECORDED, 4.0)]
-    return [*ratios, hold_growth(results), *calls, *(hold_memory(results, ours) for ours in (OURS_C10D, OURS, READ))]
+    return [*ratios, hold_growth(results), *calls, hold_memory(results, OURS_C10D)]
 
 
 def hold_growth(results: Iterable[Result]) -> Promise:

@@ -130,7 +130,7 @@ REFUSED = {
     "many": "one call takes at most 64 tensors, got 65",
     "bool": "tensor 1: bool tensors have no sum",
     "mean": "tensor 1: integer tensors have no mean",
-    "own": 'tensor 1: expected "sum" or "mean", got "own"',
+    "own": 'tensor 1: op is "sum" or "mean", got \'own\'',
     "total": "tensor 1: sizes [2, 2, 2] add up to 6, but the tensor has 5",
     "no sizes": "sizes must be given for every tensor",
     "range": "tensor 1: dim must be from -1 to 0, got 1",
