@@ -39,9 +39,28 @@ def loss(out, rank):
     return (out.sin() * (torch.arange(out.shape[0])[:, None] + 2 * rank + 1)).sum()
 
 
-def one_process(world, mode="sum", step=0):
-    """The output, and for each rank the gradients of its parameters: what its backward leaves there."""
+class Together(torch.autograd.Function):
+    """All ranks' gathers in one process: their blocks in, everybody's copy of the whole out."""
+
+    @staticmethod
+    def forward(ctx, mode, *blocks):
+        ctx.mode, ctx.sizes = mode, [block.shape[0] for block in blocks]
+        return tuple(torch.cat(blocks) for _ in blocks)
+
+    @staticmethod
+    def backward(ctx, *seen):
+        told = sum(seen) / (len(seen) if ctx.mode == "mean" else 1)
+        mine = [seen[r] if ctx.mode == "own" else told for r in range(len(seen))]
+        return None, *[own_rows(whole, ctx.sizes, r, 0) for r, whole in enumerate(mine)]
+
+
+def one_process(world, mode="sum", step=0, scale=1):
+    """The output, and for each rank the gradients of its parameters: what its backward leaves there. Parameters are
+    `scale` times those of a new model."""
     model, sizes = Model(), sizes_of(world, step)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
     blocks = [model.before(x).tanh() for x in batches(world, step)]
     y = torch.cat([block.detach() for block in blocks]).requires_grad_()
     out = model.after(y)

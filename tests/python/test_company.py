@@ -15,7 +15,19 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import sheaf
-from company import MODES, Model, average, batches, close, gradients, loss, mean_of_losses, one_process, sizes_of
+from company import (
+    MODES,
+    Model,
+    Together,
+    average,
+    batches,
+    close,
+    gradients,
+    loss,
+    mean_of_losses,
+    one_process,
+    sizes_of,
+)
 from pool import run
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.slow]
@@ -53,22 +65,68 @@ def accumulated(rank, world):
 
 def penalty(rank, world):
     """A second derivative through DDP: the loss has the gradient of the inputs in it."""
-    parallel = DistributedDataParallel(Model())
-    x = batches(world)[rank].requires_grad_()
-    first = loss(parallel(x), rank)
-    (seen,) = torch.autograd.grad(first, x, create_graph=True)
-    (first + (seen**2).sum()).backward()
+    for mode in MODES:
+        parallel = DistributedDataParallel(Model(mode))
+        x = batches(world)[rank].requires_grad_()
+        first = loss(parallel(x), rank)
+        (seen,) = torch.autograd.grad(first, x, create_graph=True)
+        (first + (seen**2).sum()).backward()
 
+        models, inputs = [Model() for _ in range(world)], [x.requires_grad_() for x in batches(world)]
+        wholes = Together.apply(mode, *[m.before(x).tanh() for m, x in zip(models, inputs, strict=True)])
+        losses = [loss(models[r].after(y), r) for r, y in enumerate(wholes)]
+        squares = [(g**2).sum() for g in torch.autograd.grad(losses, inputs, create_graph=True)]
+        (sum(losses) + sum(squares)).backward()
+        close(gradients(parallel), average([gradients(model) for model in models]), mode)
+
+    # In mode sum, by plain autograd.
     model, inputs = Model(), [x.requires_grad_() for x in batches(world)]
     out = model.after(model.before(torch.cat(inputs)).tanh())
     total = sum(loss(out, r) for r in range(world))
     squares = sum((g**2).sum() for g in torch.autograd.grad(total, inputs, create_graph=True))
     ((total + squares) / world).backward()
-    close(gradients(parallel), gradients(model))
+    parallel = DistributedDataParallel(Model())
+    x = batches(world)[rank].requires_grad_()
+    first = loss(parallel(x), rank)
+    (first + (torch.autograd.grad(first, x, create_graph=True)[0] ** 2).sum()).backward()
+    close(gradients(parallel), gradients(model), "by plain autograd")
+
+
+class Otherwise(Model):
+    """The same by other calls than the module's: beside ids that need no gradient, started and waited for."""
+
+    def __init__(self, grad, way):
+        super().__init__(grad)
+        self.way = way
+
+    def forward(self, x):
+        hidden, ids, later = self.before(x).tanh(), torch.arange(x.shape[0]), self.way.startswith("async")
+        if "coalesced" in self.way:
+            got = sheaf.all_gather_coalesced([ids, hidden], grad=self.gather.grad, async_op=later)
+            (all_ids, sizes), (y, _) = got.wait() if later else got
+            assert all_ids.shape[0] == y.shape[0] == sizes.sum()
+        else:
+            y, _ = sheaf.all_gather(hidden, grad=self.gather.grad, async_op=True).wait()
+        return self.after(y)
+
+
+def other_calls(rank, world):
+    for way in ("async", "coalesced", "async coalesced"):
+        for mode in MODES:
+            parallel = DistributedDataParallel(Otherwise(mode, way))
+            out = parallel(batches(world)[rank])
+            loss(out, rank).backward()
+            expected_out, grads = one_process(world, mode)
+            close(out, expected_out, (way, mode))
+            close(gradients(parallel), average(grads), (way, mode))
 
 
 def test_ddp():
     run(WORLD, data_parallel)
+
+
+def test_other_calls_under_ddp():
+    run(WORLD, other_calls)
 
 
 def test_accumulation():
@@ -173,14 +231,9 @@ def replaced(rank, world):
     given = {name: (p * 2).detach().requires_grad_() for name, p in module.named_parameters()}
     out = torch.func.functional_call(module, given, (batches(world)[rank],))
     loss(out, rank).backward()
-    other = Model()
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.mul_(2)
-    expected = other(batches(world)[rank])
-    loss(expected, rank).backward()
-    close(out, expected)
-    close([p.grad for p in given.values()], gradients(other))
+    expected_out, grads = one_process(world, scale=2)
+    close(out, expected_out)
+    close([p.grad for p in given.values()], grads[rank])
     assert gradients(module) == [None] * 4
 
 

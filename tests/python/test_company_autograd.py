@@ -205,6 +205,23 @@ def transformed(rank, world, name, everywhere):
             torch.func.grad(given)(x) if odd else given(x)
         case "grad of reduce_scatter":
             torch.func.grad(scattered)(y) if odd else scattered(y)
+        case "vmap of a coalesced call":
+            torch.vmap(lambda x: together(x)[0].tensor)(torch.stack([x, x])) if odd else together(x)
+        case "vmap of an asynchronous coalesced call":
+            started = together(x, async_op=True) if not odd else None
+            several = torch.vmap(lambda x: together(x, async_op=True).wait()[0].tensor)
+            several(torch.stack([x, x])) if odd else started.wait()
+        case "vmap of an asynchronous call":
+            started = sheaf.all_gather(x, async_op=True) if not odd else None
+            several = torch.vmap(lambda x: sheaf.all_gather(x, async_op=True).wait()[0])
+            several(torch.stack([x, x])) if odd else started.wait()
+        case "vmap of a coalesced reduce_scatter":
+            several = torch.vmap(lambda y: sheaf.reduce_scatter_coalesced([y, y], sizes)[0])
+            several(torch.stack([y, y])) if odd else sheaf.reduce_scatter_coalesced([y, y], sizes)
+        case "vmap of an asynchronous reduce_scatter":
+            started = sheaf.reduce_scatter(y, sizes, async_op=True) if not odd else None
+            several = torch.vmap(lambda y: sheaf.reduce_scatter(y, sizes, async_op=True).wait())
+            several(torch.stack([y, y])) if odd else started.wait()
         case "forward mode":
             with torch.autograd.forward_ad.dual_level():
                 gathered(torch.autograd.forward_ad.make_dual(x, x) if odd else x)
@@ -229,6 +246,11 @@ REFUSED = {
     "grad of an asynchronous call": FUNC,
     "grad with sizes": FUNC,
     "grad of reduce_scatter": FUNC,
+    "vmap of a coalesced call": FUNC,
+    "vmap of an asynchronous coalesced call": FUNC,
+    "vmap of an asynchronous call": FUNC,
+    "vmap of a coalesced reduce_scatter": FUNC,
+    "vmap of an asynchronous reduce_scatter": FUNC,
     "forward mode": FORWARD,
     "forward mode of reduce_scatter": FORWARD,
     "DTensor": "tensor subclasses such as DTensor are not taken: pass its to_local()",
