@@ -22,11 +22,15 @@ struct all_gather_options {
   gradient grad = gradient::sum;
   sheaf::group group = {};
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
+  // For static shapes: one integer on x's device, how many of its rows are valid. All ranks' buffers have the same
+  // rows; the result has all of them, valid ones first and in rank order, the rest zero. A count beyond the buffer is
+  // clamped, and the next call that is not captured in a graph throws.
+  std::optional<at::Tensor> valid = std::nullopt;
 };
 
 struct gathered {
   at::Tensor tensor;
-  at::Tensor sizes;  // int64, CPU, one entry a rank
+  at::Tensor sizes;  // int64, one entry a rank; on the CPU or, where `valid` was given, on the tensor's device
 };
 
 // The blocks of all ranks in rank order along `dim`, contiguous, differentiable to any order. All ranks must agree on

@@ -23,6 +23,8 @@ class local_work {
   // As sum_ranks does; rank r's part is the `bytes` bytes at sources + r * bytes. `out` is none of them.
   virtual void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::byte* out,
                    std::size_t bytes) const = 0;
+  // Whether what is put on the current stream is recorded for later, not run.
+  virtual bool is_capturing() const { return false; }
 };
 
 // Null where this build knows nothing of such a device.

@@ -2,6 +2,7 @@
 // What a rank does with bytes in a GPU's memory, on torch's current stream; offered when the library is loaded.
 #include "core/work.hpp"
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <vector>
@@ -24,6 +25,10 @@ class device_work final : public local_work {
   void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::byte* out,
            std::size_t bytes) const override {
     cuda::sum(type, op, ranks, sources, out, bytes, current());
+  }
+
+  bool is_capturing() const override {
+    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
 #include "torch/ops.hpp"
+#include "torch/valid.hpp"
 
 namespace sheaf {
 namespace {
@@ -195,6 +196,7 @@ at::Tensor tie_own(const at::Tensor& x, const at::Tensor& sizes, std::int64_t di
 }  // namespace autograd
 
 gathered all_gather(const at::Tensor& x, const all_gather_options& options) {
+  if (options.valid) return gather_valid(x, options);
   const auto group = options.group.name();
   const std::int64_t world = options.group.world();
   const std::string grad(name(options.grad));

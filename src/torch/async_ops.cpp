@@ -120,6 +120,11 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
 }  // namespace async
 
 handle<gathered> all_gather_async(const at::Tensor& x, const all_gather_options& options) {
+  if (options.valid) {
+    translated([&] {
+      refuse_for_all(operation::all_gather, "a call with valid cannot be started", options.group.name(), false);
+    });
+  }
   if (options.group.world() == 1) {
     auto [tensor, sizes] = all_gather(x, options);
     return handle<gathered>(async::finished({std::move(tensor), std::move(sizes)}));

@@ -26,6 +26,7 @@ case_list reduce_scatter_cases();
 case_list async_cases();
 case_list async_coalesced_cases();
 case_list gather_sizes_cases();
+case_list valid_cases();
 case_list coalesced_cases();
 case_list group_cases();
 case_list gradient_cases();

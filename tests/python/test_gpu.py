@@ -183,32 +183,37 @@ def waited_for_elsewhere(rank, world):
     parts = [torch.full((rows, 3000), float(r + 1)) for r, rows in enumerate(sizes)]
     late, reader, again = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()
     x, y = parts[rank].cuda(), torch.cat(parts).cuda()
-    sheaf.all_gather(x, sizes=sizes)  # the first of their kind set NCCL up
-    sheaf.reduce_scatter(y, sizes)
-    torch.cuda.synchronize()
-    with torch.cuda.stream(late):
-        torch.cuda._sleep(2_000_000_000)
-        handle = sheaf.all_gather(x * 2, sizes=sizes, async_op=True)
-        summed = sheaf.reduce_scatter(y, sizes, async_op=True)
-        both = sheaf.all_gather_coalesced([x * 3, x * 4], sizes=sizes, async_op=True)
-    assert not (handle.done() or summed.done() or both.done()), "the device was done at once, or the host waited"
-    with torch.cuda.stream(reader):
-        got = handle.wait().tensor
-        copies = [got.clone(), summed.wait().clone(), *(one.tensor.clone() for one in both.wait())]
-        torch.cuda._sleep(200_000_000)
-        last = got.clone()
-    with torch.cuda.stream(again):
-        second = handle.wait().tensor.clone()
-    assert not handle.done(), "the host waited for the device"
-    del got, handle
-    with torch.cuda.stream(late):
-        torch.full((sum(sizes), 3000), -1.0, device="cuda")  # would take what was dropped
-    torch.cuda.synchronize()
-    assert summed.done() and both.done()
+
+    def started(cycles):
+        torch.cuda.synchronize()
+        with torch.cuda.stream(late):
+            torch.cuda._sleep(cycles)
+            handle = sheaf.all_gather(x * 2, sizes=sizes, async_op=True)
+            summed = sheaf.reduce_scatter(y, sizes, async_op=True)
+            both = sheaf.all_gather_coalesced([x * 3, x * 4], sizes=sizes, async_op=True)
+        was_done = handle.done() or summed.done() or both.done()
+        with torch.cuda.stream(reader):
+            got = handle.wait().tensor
+            copies = [got.clone(), summed.wait().clone(), *(one.tensor.clone() for one in both.wait())]
+            torch.cuda._sleep(cycles // 10)
+            copies.append(got.clone())
+        with torch.cuda.stream(again):
+            copies.append(handle.wait().tensor.clone())
+        was_done = was_done or handle.done()
+        del got, handle
+        with torch.cuda.stream(late):
+            torch.full((sum(sizes), 3000), -1.0, device="cuda")  # would take what was dropped
+        torch.cuda.synchronize()
+        assert summed.done() and both.done()
+        return was_done, copies
+
+    started(10)  # sets up NCCL, and the allocator's memory for each stream
+    was_done, copies = started(2_000_000_000)
+    assert not was_done, "the host waited for the device"
     whole = torch.cat(parts)
-    for copy, truth in zip([*copies, last, second], [2, None, 3, 4, 2, 2], strict=True):
-        expected = parts[rank] * world if truth is None else whole * truth
-        same(copy.cpu(), expected, f"waited for on another stream: {truth}")
+    truths = [whole * 2, parts[rank] * world, whole * 3, whole * 4, whole * 2, whole * 2]
+    for i, (copy, truth) in enumerate(zip(copies, truths, strict=True)):
+        same(copy.cpu(), truth, f"copy {i}")
 
 
 def test_handles_order_streams():
