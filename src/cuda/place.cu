@@ -40,7 +40,7 @@ bool all_aligned(const layout& at, const void* whole, std::span<const block> blo
 // how many at most, seen from their widths; none is shorter than a byte.
 template <class Pieces>
 int span_for(Pieces&& pieces, int& capacity) {
-  constexpr std::int64_t enough = 1024;
+  constexpr std::int64_t enough = 256;
   int span = most_bytes;
   const auto most = [&] { return std::min<std::int64_t>(pieces(span), span) + 1; };
   while (span > group_bytes && most() > enough) span /= 2;

@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
@@ -322,9 +323,10 @@ recording recording_of(const at::Tensor& x) {
 }
 
 at::Tensor divided(const at::Tensor& x, std::int64_t world) {
-  if (x.is_complex()) return at::view_as_complex(at::view_as_real(x.resolve_conj()).div(world));
-  if (c10::isFloat8Type(x.scalar_type())) return x.to(at::kFloat).div_(world).to(x.scalar_type());
-  return x.div(world);
+  if (x.is_complex()) return at::view_as_complex(divided(at::view_as_real(x.resolve_conj()), world));
+  if (c10::isFloat8Type(x.scalar_type())) return divided(x.to(at::kFloat), world).to(x.scalar_type());
+  // On a device torch multiplies by the inverse of a number, which rounds twice.
+  return x.is_cpu() ? x.div(world) : x.div(at::full({}, world, x.options()));
 }
 
 reduction reduction_of(gradient mode) { return mode == gradient::mean ? reduction::mean : reduction::sum; }
