@@ -61,7 +61,8 @@ TEST(shm_exchange, a_refusal_after_all_records_has_room) {
   shm_crew ranks(2);
   const auto errors = ranks.run([](shm::engine& me) {
     turn mine(me, operation::all_gather_coalesced);
-    mine.now.head.tensors.resize(max_tensors, mine.now.head.tensors[0]);
+    const auto one = mine.now.head.tensors[0];
+    while (mine.now.head.tensors.size() < max_tensors) mine.now.head.tensors.push_back(one);
     if (me.rank() == 0) learn(me, mine.now);
     mine.now.head.refusal = cut_refusal(std::string(2 * max_refusal, 'x'));
     const auto frames = me.refuse(mine.now);

@@ -29,10 +29,10 @@ int answer(char* text, std::size_t room, Body&& body) {
 
 case_list collected() {
   case_list all;
-  for (const auto& part :
-       {all_gather_cases(), reduce_scatter_cases(), gather_sizes_cases(), coalesced_cases(), group_cases(),
-        gradient_cases(), second_derivative_cases(), dtype_cases(), random_cases(), disagreement_cases(),
-        refusal_cases(), deadline_cases(), nn_cases(), compat_cases(), async_cases(), async_coalesced_cases()}) {
+  for (const auto& part : {all_gather_cases(), reduce_scatter_cases(), gather_sizes_cases(), coalesced_cases(),
+                           group_cases(), gradient_cases(), second_derivative_cases(), dtype_cases(), random_cases(),
+                           disagreement_cases(), refusal_cases(), deadline_cases(), nn_cases(), compat_cases(),
+                           async_cases(), async_coalesced_cases(), layout_cases()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
