@@ -278,6 +278,27 @@ def test_sixty_four_in_flight_and_a_clear_error(world):
     run(world, many_in_flight)
 
 
+def dropped_make_room(rank, world):
+    """Whether the peer has come or not, what is dropped is counted no more: all ranks are refused at the same call."""
+    sheaf.gather_sizes(torch.ones(1))
+    x, now = torch.ones(rank + 1), key()
+    if rank == 1:
+        await_mark(now)
+    for _ in range(70):
+        sheaf.all_gather(x, async_op=True)
+    handles = [sheaf.all_gather(x + n, async_op=True) for n in range(64)]
+    with pytest.raises(ValueError, match="64 calls of this group are in flight"):
+        sheaf.all_gather(x, async_op=True)
+    if rank == 0:
+        mark(now)
+    for n, handle in enumerate(handles):
+        same(handle.wait().tensor, torch.full((3,), n + 1.0), f"call {n}")
+
+
+def test_dropped_handles_make_room():
+    run(2, dropped_make_room)
+
+
 def recording_on_one_rank(rank, world):
     """Rank 0 alone needs a gradient: the others take part in its backward."""
     x = torch.full((rank + 1, 2), 1.0, requires_grad=rank == 0)
