@@ -324,8 +324,9 @@ recording recording_of(const at::Tensor& x) {
 
 at::Tensor divided(const at::Tensor& x, std::int64_t world) {
   if (x.is_complex()) return at::view_as_complex(divided(at::view_as_real(x.resolve_conj()), world));
-  if (c10::isFloat8Type(x.scalar_type())) return divided(x.to(at::kFloat), world).to(x.scalar_type());
-  // On a device torch multiplies by the inverse of a number, which rounds twice.
+  const bool is_half = !x.is_cpu() && c10::isReducedFloatingType(x.scalar_type());
+  if (is_half || c10::isFloat8Type(x.scalar_type())) return divided(x.to(at::kFloat), world).to(x.scalar_type());
+  // On a device torch multiplies by the inverse of a number, which rounds twice; narrow types may not hold the number.
   return x.is_cpu() ? x.div(world) : x.div(at::full({}, world, x.options()));
 }
 

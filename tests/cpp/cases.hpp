@@ -29,6 +29,7 @@ case_list gather_sizes_cases();
 case_list valid_cases();
 case_list coalesced_cases();
 case_list group_cases();
+case_list layout_cases();
 case_list gradient_cases();
 case_list second_derivative_cases();
 case_list dtype_cases();

@@ -24,10 +24,18 @@ SHORT = {
     "sheaf::all_gather_sized": "gather",
     "sheaf::reduce_scatter_sized": "scatter",
 }
+SEVERAL = {
+    "sheaf::gather_sizes_coalesced": ("sizes of all", 1),
+    "sheaf::all_gather_coalesced": ("learn and gather all", 2),
+    "sheaf::all_gather_coalesced_sized": ("gather all", 3),
+    "sheaf::reduce_scatter_coalesced_sized": ("scatter all", 3),
+}
+"""And where their dims are among the arguments."""
 
 
 def ran(body):
-    """The calls that the body makes, in the order in which they run, as (op, width): `("gather", 3)`.
+    """The calls that the body makes, in the order in which they run, as (op, width): `("gather", 3)`; of several
+    tensors as (op, dims): `("gather all", [0, 1])`.
 
     torch's dispatcher reports every op to its profiler, from compiled code as well. So compile before: a compiler's
     trace is reported, too. The number of calls is held against what the library itself counts.
@@ -37,11 +45,19 @@ def ran(body):
         body()
     counted = number() - first - 1
     # An op that autograd passes on to the kernel is reported twice, one inside the other.
-    outer = [e for e in seen.events() if e.name in SHORT and not (e.cpu_parent and e.cpu_parent.name == e.name)]
+    names = {*SHORT, *SEVERAL}
+    outer = [e for e in seen.events() if e.name in names and not (e.cpu_parent and e.cpu_parent.name == e.name)]
     outer.sort(key=lambda event: event.time_range.start)
-    calls = [(SHORT[event.name], event.input_shapes[0][1]) for event in outer]
+    calls = [told(event) for event in outer]
     assert counted == len(calls), f"the library counted {counted} calls, torch reported {calls}"
     return calls
+
+
+def told(event):
+    if event.name in SHORT:
+        return SHORT[event.name], event.input_shapes[0][1]
+    name, dims = SEVERAL[event.name]
+    return name, event.concrete_inputs[dims]
 
 
 def number():

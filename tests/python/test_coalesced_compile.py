@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import sheaf
-from compiled import RUNS_INDUCTOR, WHY_NOT, compiling, number, one_process
+from compiled import RUNS_INDUCTOR, WHY_NOT, compiling, number, one_process, ran
 from pool import run
 from test_compile import KNOWN, KNOWN_NAMES, loss, with_fewer_rows, with_two_rows_or_more
 from truth import own_rows, patterns, rank_sum, values
@@ -70,7 +70,7 @@ def check(call, rank, sizes, known, mode):
 def compiled_gather(rank, world, known, backend):
     with compiling() as compiled_so_far:
         compiled = torch.compile(gathers, fullgraph=True, backend=backend)
-        for sizes in with_two_rows_or_more(world)[:4]:
+        for sizes in with_two_rows_or_more(world)[: 10 if known is None else 4]:
             check(compiled, rank, sizes, known, "sum")
         assert known is list or compiled_so_far() <= 2
         for sizes in with_fewer_rows(world)[:3]:
@@ -82,6 +82,51 @@ def compiled_gather(rank, world, known, backend):
 @pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
 def test_all_gather_coalesced_compiles(known, backend):
     run(2, compiled_gather, known, backend, timeout=240)
+
+
+def several(x, z, w, known):
+    """Calls of several tensors among such of one; one that nobody uses, and sums."""
+    (y, sizes), (u, _) = sheaf.all_gather_coalesced([x, z.t()], [0, 1], sizes=known)
+    sheaf.all_gather_coalesced([z], sizes=known)
+    v, _ = sheaf.all_gather(w, sizes=known)
+    mine, more = sheaf.reduce_scatter_coalesced([y * 2, u.t()], [sizes, sizes])
+    return mine, more, v
+
+
+def in_order(rank, world, backend):
+    """The same calls in the same order on every rank, with and without gradient, where one rank has no rows."""
+    sizes = [0, 7, 3][:world]
+    for learned in (True, False):
+        forward = []
+        for name, which in (("all", [0, 1]), ("all", [0]), ("", 4)):
+            of_all = " of all" if name else ""
+            forward += [("sizes" + of_all, which)] if learned else []
+            forward += [(f"gather {name}".strip(), which)]
+        forward += [("scatter all", [0, 0])]
+        for recorded in (True, False):
+            xs = [torch.full((sizes[rank], width), rank + 1.0, requires_grad=recorded) for width in (3, 2, 4)]
+            with compiling():
+                compiled = torch.compile(several, fullgraph=True, backend=backend)
+
+                def step(compiled=compiled, xs=xs, learned=learned, recorded=recorded):
+                    results = compiled(*xs, None if learned else torch.tensor(sizes))
+                    assert results[0].eq(2.0 * world * (rank + 1)).all() and results[1].eq(world * (rank + 1.0)).all()
+                    assert results[2].sum() == 4 * sum((r + 1) * n for r, n in enumerate(sizes))
+                    if recorded:
+                        torch.autograd.backward(results, [torch.full_like(y, rank + 1.0) for y in results])
+
+                step()
+                calls = ran(step)
+            backward = [("gather all", [0, 0]), ("scatter", 4), ("scatter all", [0, 1])] if recorded else []
+            assert calls == forward + backward, (learned, recorded)
+            factors = (2 * world * (rank + 1), world * (rank + 1), world * (world + 1) // 2)
+            for x, factor in zip(xs, factors, strict=True):
+                assert not recorded or x.grad.eq(2 * factor).all(), factor  # two steps
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_calls_keep_their_order(world):
+    run(world, in_order, "aot_eager", timeout=240)
 
 
 def compiled_modes(rank, world):

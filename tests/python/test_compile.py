@@ -60,10 +60,10 @@ def check(call, rank, world, sizes, known, mode):
     torch.testing.assert_close(x.grad, 2 * grads[rank], rtol=1e-12, atol=0)
 
 
-def compiled_gather(rank, world, known):
-    for mode in MODES:
+def compiled_gather(rank, world, known, backend="aot_eager", modes=MODES):
+    for mode in modes:
         with compiling():
-            compiled = torch.compile(gathers, fullgraph=True, backend="aot_eager")
+            compiled = torch.compile(gathers, fullgraph=True, backend=backend)
             for sizes in patterns(world):
                 check(compiled, rank, world, sizes, known, mode)
 
@@ -112,9 +112,9 @@ def scatters(y, sizes, op):
     return sheaf.reduce_scatter(y * 3, sizes, op=op)
 
 
-def compiled_scatter(rank, world, op, known):
+def compiled_scatter(rank, world, op, known, backend="aot_eager"):
     with compiling() as compiled_so_far:
-        compiled = torch.compile(scatters, fullgraph=True, backend="aot_eager")
+        compiled = torch.compile(scatters, fullgraph=True, backend=backend)
         for sizes in with_two_rows_or_more(world)[:3] + with_fewer_rows(world)[:2]:
             inputs = [values(20 + r, (sum(sizes), 2), torch.float64) for r in range(world)]
             upstream = [values(60 + r, (rows, 2), torch.float64) for r, rows in enumerate(sizes)]
@@ -150,12 +150,12 @@ class Projected(torch.nn.Module):
         return self.gather(self.project(x))
 
 
-def compiled_module(rank, world):
+def compiled_module(rank, world, backend="aot_eager"):
     module = Projected()
     x = values(rank, (rank + 2, 3), torch.float64)
     expected = module(x).tensor
     with compiling():
-        got = torch.compile(module, fullgraph=True, backend="aot_eager")(x).tensor
+        got = torch.compile(module, fullgraph=True, backend=backend)(x).tensor
     torch.testing.assert_close(got, expected, rtol=0, atol=0)
 
 
