@@ -61,12 +61,7 @@ TEST(shm_exchange, a_refusal_after_all_records_has_room) {
   shm_crew ranks(2);
   const auto errors = ranks.run([](shm::engine& me) {
     turn mine(me, operation::all_gather_coalesced);
-<<<<<<< HEAD
     mine.now.head.tensors.grow(max_tensors, record(mine.now.head.tensors[0]));
-=======
-    const auto one = mine.now.head.tensors[0];
-    while (mine.now.head.tensors.size() < max_tensors) mine.now.head.tensors.push_back(one);
->>>>>>> 320d1279383cba53a619e2e89d9fb69113cd6bb1
     if (me.rank() == 0) learn(me, mine.now);
     mine.now.head.refusal = cut_refusal(std::string(2 * max_refusal, 'x'));
     const auto frames = me.refuse(mine.now);

@@ -32,11 +32,7 @@ case_list collected() {
   for (const auto& part : {all_gather_cases(), reduce_scatter_cases(), gather_sizes_cases(), coalesced_cases(),
                            group_cases(), gradient_cases(), second_derivative_cases(), dtype_cases(), random_cases(),
                            disagreement_cases(), refusal_cases(), deadline_cases(), nn_cases(), compat_cases(),
-<<<<<<< HEAD
-                           async_cases(), async_coalesced_cases(), valid_cases()}) {
-=======
-                           async_cases(), async_coalesced_cases(), layout_cases()}) {
->>>>>>> 320d1279383cba53a619e2e89d9fb69113cd6bb1
+                           async_cases(), async_coalesced_cases(), layout_cases(), valid_cases()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
