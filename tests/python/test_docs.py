@@ -45,7 +45,7 @@ def by_pace(snippet: Snippet) -> object:
     return pytest.param(snippet, marks=pytest.mark.slow) if "slow" in snippet.options else snippet
 
 
-@pytest.mark.parametrize("snippet", map(by_pace, all_blocks("python")), ids=named)
+@pytest.mark.parametrize("snippet", [*map(by_pace, all_blocks("python"))], ids=named)
 def test_python(snippet: Snippet, tmp_path: Path) -> None:
     run_python(snippet, tmp_path)
 
