@@ -223,12 +223,22 @@ void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
   now_.given = std::move(shown);
 }
 
+<<<<<<< HEAD
 std::vector<frame> collective::learn(const payload& data) {
   const auto sizes = std::as_bytes(std::span(now_.numbers));
   auto said = moves_->exchange(now_, sizes.empty() ? data : payload(sizes.size() + data.bytes, [&](std::byte* to) {
                                  std::memcpy(to, sizes.data(), sizes.size());
                                  if (data.bytes > 0) data.write(to + sizes.size());
                                }));
+=======
+std::vector<frame> collective::learn(std::span<const std::byte> data) {
+  const auto sizes = std::as_bytes(std::span(given_));
+  payload_.assign(sizes.begin(), sizes.end());  // lives as long as the frames do
+  payload_.insert(payload_.end(), data.begin(), data.end());
+  const auto exchange = [&] { return moves_->exchange(now_, payload_); };
+  // A rank that gives up here has said that it comes: late ones will find that, and move a device's data.
+  auto said = now_.head.op == operation::gather_sizes ? exchange() : keeping_step(exchange);
+>>>>>>> 9ab75d43b51c88fd724bd1830bfb90729ec3f1ac
   if (const auto error = verdict(said)) throw value_error(*error);
   std::vector<frame> frames;
   frames.reserve(said.size());

@@ -78,6 +78,23 @@ def test_a_rank_that_gave_up_a_call_is_out_of_step_for_good():
         assert said[1:] == ["nothing was raised"] * 3, said
 
 
+def waits_in_vain(rank, world):
+    sheaf.all_gather(torch.ones(2))
+    said = ""
+    if rank == 0:
+        with pytest.raises(dist.DistBackendError, match="no answer from rank 1"):
+            sheaf.all_gather(torch.ones(2), timeout=0.3)
+        said = told(lambda: sheaf.all_gather(torch.ones(2)))
+    dist.barrier()
+    return said
+
+
+def test_a_rank_that_gave_up_waiting_is_out_of_step():
+    """A late rank would find its header, and take its next call's data for this one's."""
+    said = values(fresh(2, waits_in_vain, env={"SHEAF_ENGINE": "collectives"}))
+    assert "is out of step since all_gather #2" in said[0], said
+
+
 def described(rank, world):
     return sheaf.engine().cpu
 
