@@ -223,22 +223,17 @@ void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
   now_.given = std::move(shown);
 }
 
-<<<<<<< HEAD
 std::vector<frame> collective::learn(const payload& data) {
   const auto sizes = std::as_bytes(std::span(now_.numbers));
-  auto said = moves_->exchange(now_, sizes.empty() ? data : payload(sizes.size() + data.bytes, [&](std::byte* to) {
-                                 std::memcpy(to, sizes.data(), sizes.size());
-                                 if (data.bytes > 0) data.write(to + sizes.size());
-                               }));
-=======
-std::vector<frame> collective::learn(std::span<const std::byte> data) {
-  const auto sizes = std::as_bytes(std::span(given_));
-  payload_.assign(sizes.begin(), sizes.end());  // lives as long as the frames do
-  payload_.insert(payload_.end(), data.begin(), data.end());
-  const auto exchange = [&] { return moves_->exchange(now_, payload_); };
+  const auto both = [&](std::byte* to) {
+    std::memcpy(to, sizes.data(), sizes.size());
+    if (data.bytes > 0) data.write(to + sizes.size());
+  };
+  const auto exchange = [&] {
+    return moves_->exchange(now_, sizes.empty() ? data : payload(sizes.size() + data.bytes, both));
+  };
   // A rank that gives up here has said that it comes: late ones will find that, and move a device's data.
   auto said = now_.head.op == operation::gather_sizes ? exchange() : keeping_step(exchange);
->>>>>>> 9ab75d43b51c88fd724bd1830bfb90729ec3f1ac
   if (const auto error = verdict(said)) throw value_error(*error);
   std::vector<frame> frames;
   frames.reserve(said.size());
@@ -256,22 +251,26 @@ std::vector<frame> collective::learn_if_checked() {
   return checked ? learn({}) : std::vector<frame>();
 }
 
+// What goes wrong while data moves.
+template <class Body>
+void collective::moving(Body&& body) {
+  keeping_step([&] { reporting(body); });
+}
+
 void collective::all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result) {
-  keeping_step([&] { reporting([&] { moves_->all_gather(now_, at, memory_of(own), memory_of(result)); }); });
+  moving([&] { moves_->all_gather(now_, at, memory_of(own), memory_of(result)); });
 }
 
 void collective::reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own) {
-  keeping_step([&] {
-    reporting([&] { moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own)); });
-  });
+  moving([&] { moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own)); });
 }
 
 void collective::all_gather(const bundle& all) {
-  keeping_step([&] { reporting([&] { moves_->all_gather_coalesced(now_, all); }); });
+  moving([&] { moves_->all_gather_coalesced(now_, all); });
 }
 
 void collective::reduce_scatter(const bundle& all, memory own) {
-  keeping_step([&] { reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); }); });
+  moving([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
 }
 
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized) {

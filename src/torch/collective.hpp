@@ -105,6 +105,9 @@ class collective {
   // What fails in here fails on this rank alone: others may be moving a device's data by now.
   template <class Body>
   auto keeping_step(Body&& body) -> decltype(body());
+  // Both.
+  template <class Body>
+  void moving(Body&& body);
   // From begin to end, whatever happens.
   struct turn {
     turn(engine& of, call& now, bool local, bool numbered);
