@@ -160,12 +160,12 @@ python-test: build build/.configured-tests ## Python tests but the slow ones
 	$(say) "build what the Python tests load"
 	@cmake --build build --target sheaf_noop cpp_cases
 	$(say) "Python tests"
-	@timeout 1800 $(PY) -m pytest -m "not slow"
+	@timeout 1800 $(PY) -m pytest -m "not slow" --durations=15
 
 slow-test: build build/.configured-tests ## Python tests that kill, stop, stress and compile for minutes
 	$(say) "slow Python tests"
 	@cmake --build build
-	@timeout 1800 $(PY) -m pytest -m slow
+	@timeout 1800 $(PY) -m pytest -m slow --durations=15
 
 # Python tests wait more than they work, and packages are compiled meanwhile.
 packaged-test: build ## Python tests, with consumer-test and wheel-test beside them

@@ -24,6 +24,18 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
         pool.close_all()
 
 
+LONG = ("test_compat", "test_cpp_on_gloo")
+"""What takes minutes on each engine: `make test` runs it on c10d, `make slow-test` on the other."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    chosen = (
+        item.callspec.params.get("engine") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
+    )
+    if chosen == "shm" and item.path.stem in LONG:
+        item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one engine in a row, after those of none: workers start once."""
