@@ -2,26 +2,19 @@
 """What a rank does on its device beside the collective, in one process with the blocks of eight ranks."""
 
 import torch
-from torch.nn.functional import pad
 
 from benchmarks.gpu.kernels import WORLD, Kernels, Scene
 from benchmarks.gpu.timing import MIB, Body, in_turns, sizes_of
+from benchmarks.padded import padded_to, without_padding
 
 ROW = 1024
 """Elements of a row, or chunks of an inner dim."""
 
 
-def padded_to(x: torch.Tensor, longest: int, dim: int) -> torch.Tensor:
-    short = longest - x.shape[dim]
-    return pad(x, (0, 0, 0, short) if dim == 0 else (0, short))
-
-
 def padded_local(padded: list[torch.Tensor], own: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
     """What the padded way does on the device beside its collective, which left `padded`; sizes being known."""
-    longest = max(sizes)
-    padded_to(own, longest, dim)
-    real = torch.arange(longest, device=own.device) < torch.tensor(sizes, device=own.device).unsqueeze(1)
-    return torch.cat(padded, dim).index_select(dim, real.flatten().nonzero().squeeze(1))
+    padded_to(own, max(sizes), dim)
+    return without_padding(padded, sizes, dim)
 
 
 def measure(kernels: Kernels | None, device: str, mib: int, pattern: str, dim: int, rounds: int) -> str:

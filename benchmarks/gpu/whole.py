@@ -8,27 +8,13 @@ import tempfile
 
 import torch
 import torch.distributed as dist
-from torch.nn.functional import pad
 
 import sheaf
 from benchmarks.gpu.timing import Body, in_turns, sizes_of
+from benchmarks.padded import padded_gather
 
 ROW = 1024
 """Elements in a row, at most."""
-
-
-def padded_gather(x: torch.Tensor, world: int) -> torch.Tensor:
-    """The padded way on the device, sizes exchanged and all."""
-    own = torch.tensor([x.shape[0]], device=x.device)
-    heard = [torch.empty_like(own) for _ in range(world)]
-    dist.all_gather(heard, own)
-    sizes = torch.cat(heard).tolist()
-    longest = max(sizes)
-    padded = pad(x, (0, 0, 0, longest - x.shape[0]))
-    blocks = [torch.empty_like(padded) for _ in range(world)]
-    dist.all_gather(blocks, padded)
-    real = torch.arange(longest, device=x.device) < torch.tensor(sizes, device=x.device).unsqueeze(1)
-    return torch.cat(blocks).index_select(0, real.flatten().nonzero().squeeze(1))
 
 
 def rank_body(rank: int, world: int, store: str, device: str, kibs: list[int], rounds: int) -> None:
@@ -40,10 +26,10 @@ def rank_body(rank: int, world: int, store: str, device: str, kibs: list[int], r
             sizes = sizes_of(pattern, kib * 1024 // (4 * row), world)
             x = torch.rand(sizes[rank], row, device=device)
             upstream = torch.rand(sum(sizes), row, device=device)
-            truth = padded_gather(x, world)
+            truth = padded_gather(x)
             assert torch.equal(sheaf.all_gather(x).tensor, truth), "the ways differ"
             ways: dict[str, Body] = {
-                "padded": lambda x=x: padded_gather(x, world),
+                "padded": lambda x=x: padded_gather(x),
                 "learned": lambda x=x: sheaf.all_gather(x),
                 "given": lambda x=x, sizes=sizes: sheaf.all_gather(x, sizes=sizes),
                 "all-reduce": lambda upstream=upstream: dist.all_reduce(upstream.clone()),

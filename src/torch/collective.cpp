@@ -251,7 +251,6 @@ std::vector<frame> collective::learn_if_checked() {
   return checked ? learn({}) : std::vector<frame>();
 }
 
-// What goes wrong while data moves.
 template <class Body>
 void collective::moving(Body&& body) {
   keeping_step([&] { reporting(body); });

@@ -105,7 +105,7 @@ class collective {
   // What fails in here fails on this rank alone: others may be moving a device's data by now.
   template <class Body>
   auto keeping_step(Body&& body) -> decltype(body());
-  // Both.
+  // Moves data: what fails in here is told to others, and fails on this rank alone.
   template <class Body>
   void moving(Body&& body);
   // From begin to end, whatever happens.
