@@ -32,7 +32,7 @@ def measure(plan: Plan, console: Console) -> list[Result]:
     results: list[Result] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("starting ranks", total=len(plan.cases) + len(plan.memory) + len(plan.latency))
+        task = progress.add_task("starting ranks", total=len(plan.all))
         for result in run(plan):
             results.append(result)
             case = result.case

@@ -10,8 +10,8 @@ SKEWS = ("even", "2", "one-heavy", "some-empty")
 RAGGED = "ragged"
 COLLECTIVES = ("all_gather", "reduce_scatter")
 COALESCED = "all_gather_coalesced"
-LATENCY = "latency"
-PARTS = (*COLLECTIVES, COALESCED, LATENCY)
+LATENCY, STARTED = "latency", "started"
+PARTS = (*COLLECTIVES, COALESCED, LATENCY, STARTED)
 
 
 def sizes_of(skew: str, world: int, rows: int) -> list[int]:
@@ -92,6 +92,7 @@ class Plan:
     cases: tuple[Case, ...]
     memory: tuple[Case, ...]
     latency: tuple[Case, ...]
+    started: tuple[Case, ...]
     seconds: float
     rounds: tuple[int, int]
     blocks: tuple[int, int]
@@ -99,7 +100,11 @@ class Plan:
 
     @property
     def worlds(self) -> list[int]:
-        return sorted({case.world for case in (*self.cases, *self.memory, *self.latency)})
+        return sorted({case.world for case in self.all})
+
+    @property
+    def all(self) -> tuple[Case, ...]:
+        return (*self.cases, *self.memory, *self.latency, *self.started)
 
 
 def grid(collectives: list[str], worlds: list[int], nbytes: list[int], skews: list[str]) -> tuple[Case, ...]:
@@ -121,6 +126,7 @@ def full_plan(parts: list[str]) -> Plan:
         cases=(*grid(collectives, [2, 4], sizes, list(SKEWS)), *other_dims(gathers, 4, 64 * MIB), *coalesced(parts)),
         memory=grid(gathers, [4], [64 * MIB], list(SKEWS)),
         latency=small,
+        started=started(parts),
         seconds=2.0,
         rounds=(7, 101),
         blocks=(41, 100),
@@ -137,6 +143,7 @@ def quick_plan(parts: list[str]) -> Plan:
         ),
         memory=grid(gathers, [4], [16 * MIB], ["even", "one-heavy"]),
         latency=small,
+        started=started(parts),
         seconds=0.6,
         rounds=(3, 51),
         blocks=(11, 50),
@@ -152,6 +159,11 @@ def split_parts(parts: list[str]) -> tuple[list[str], list[str], tuple[Case, ...
 
 def other_dims(collectives: list[str], world: int, nbytes: int) -> tuple[Case, ...]:
     return tuple(Case(name, world, nbytes, RAGGED, dim) for name in collectives for dim in (1, -1))
+
+
+def started(parts: list[str]) -> tuple[Case, ...]:
+    """Calls that are started while a peer is late."""
+    return tuple(Case(STARTED, 2, nbytes, "even") for nbytes in (KIB, 16 * MIB)) if STARTED in parts else ()
 
 
 def coalesced(parts: list[str]) -> tuple[Case, ...]:

@@ -9,7 +9,7 @@ from importlib import import_module
 import torch
 import torch.distributed as dist
 
-from benchmarks import latency, memory
+from benchmarks import latency, memory, started
 from benchmarks.cases import KIB, Case, Plan
 from benchmarks.groups import Groups, make_groups, new_groups
 from benchmarks.launch import Report, meet, run_ranks
@@ -65,6 +65,8 @@ def results_of(rank: int, groups: Groups, plan: Plan) -> Iterator[Result]:
     world = dist.get_world_size()
     for case in (case for case in plan.latency if case.world == world):
         yield latency.measure(case, rank, groups.chosen, plan.blocks)
+    for case in (case for case in plan.started if case.world == world):
+        yield started.measure(case, rank, groups, max(3, plan.rounds[0]))
     for case in (case for case in plan.cases if case.world == world):
         rounds, timings = measure(
             workload_of(case, rank, groups, plan.candidates), plan.seconds * case.patience, plan.rounds

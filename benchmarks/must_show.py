@@ -4,10 +4,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.cases import COALESCED, KIB, LATENCY, MIB, RAGGED
+from benchmarks.cases import COALESCED, KIB, LATENCY, MIB, RAGGED, STARTED
 from benchmarks.groups import OURS, OURS_C10D
 from benchmarks.latency import NOOP, RECORDED
 from benchmarks.results import Result
+from benchmarks.started import LATE_S
 
 WORLD = 4
 EACH, ONE_C10D = "eight calls", "one tensor, c10d"
@@ -81,7 +82,8 @@ RATIOS = (
 def promises(results: list[Result]) -> list[Promise]:
     ratios = [ratio.hold(results) for ratio in RATIOS]
     calls = [hold_latency(results, "", 3.0), hold_latency(results, RECORDED, 4.0)]
-    return [*ratios, hold_growth(results), *calls, hold_memory(results, OURS_C10D)]
+    starts = [hold_start(results, ours) for ours in (OURS, OURS_C10D)]
+    return [*ratios, hold_growth(results), *calls, *starts, hold_memory(results, OURS_C10D)]
 
 
 def hold_growth(results: Iterable[Result]) -> Promise:
@@ -106,6 +108,15 @@ def hold_latency(results: Iterable[Result], how: str, most: float) -> Promise:
             times = 1 / speedup(result, NOOP + how, OURS + how)
             return Promise(claim, f"<= {most:g}x", f"{times:.2f}x", times <= most)
     return Promise(claim, f"<= {most:g}x", None, False)
+
+
+def hold_start(results: Iterable[Result], ours: str) -> Promise:
+    """The slowest start of all, while a peer is late."""
+    claim, most_ms = f"{ours}, W = 2: start of a call, a peer {LATE_S * 1e3:g} ms late, slowest", 10.0
+    starts = [each.timings[ours].p99_ms for each in results if each.case.collective == STARTED]
+    if not starts:
+        return Promise(claim, f"<= {most_ms:g} ms", None, False)
+    return Promise(claim, f"<= {most_ms:g} ms", f"{max(starts):.2g} ms", max(starts) <= most_ms)
 
 
 def hold_memory(results: Iterable[Result], ours: str) -> Promise:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import rich.table
 from rich.console import Console
 
-from benchmarks.cases import COALESCED, LATENCY
-from benchmarks.groups import OURS
+from benchmarks.cases import COALESCED, LATENCY, STARTED
+from benchmarks.groups import OURS, OURS_C10D
 from benchmarks.latency import NOOP, RECORDED
 from benchmarks.must_show import ALL_REDUCE, PADDED, SHORTCUT, WORLD, Promise, size_text, speedup
 from benchmarks.results import Result, Timing
+from benchmarks.started import AND_WAIT, LATE_S
 
 TITLES = {
     "all_gather": "Forward: `sheaf.all_gather(x)`, sizes learned",
@@ -42,7 +43,8 @@ class Table:
 def tables_of(results: list[Result], promised: list[Promise]) -> list[Table]:
     """All tables that these results fill, in reading order."""
     timed = [timing_table(name, [each for each in results if each.case.collective == name]) for name in TITLES]
-    found = [*timed, latency_table(results), memory_table(results), promise_table(promised), engine_table(results)]
+    calls = [latency_table(results), started_table(results)]
+    found = [*timed, *calls, memory_table(results), promise_table(promised), engine_table(results)]
     return [table for table in found if table.rows]
 
 
@@ -109,6 +111,18 @@ def latency_table(results: list[Result]) -> Table:
             rows.append([*where, *times, f"{sheaf.median_ms / noop.median_ms:.2f}x", verdict(each)])
     columns = ["W", "N", "gradient", "sheaf µs", "no-op µs", "sheaf takes", "correct"]
     return Table("One call of `torch.ops.sheaf.all_gather`, many in a row", columns, rows)
+
+
+def started_table(results: list[Result]) -> Table:
+    """A line for each engine, in milliseconds."""
+    rows = []
+    for each in (each for each in results if each.case.collective == STARTED):
+        for name in (OURS, OURS_C10D):
+            start, done = each.timings[name], each.timings[name + AND_WAIT]
+            times = [f"{start.median_ms:.2g}", f"{start.p99_ms:.2g}", f"{done.median_ms:.4g}"]
+            rows.append([str(each.case.world), size_text(each.case.nbytes), name, *times, verdict(each)])
+    columns = ["W", "N", "engine", "start ms", "slowest", "start and wait ms", "correct"]
+    return Table(f"`async_op=True`, a peer comes {LATE_S * 1e3:g} ms late", columns, rows)
 
 
 def engine_table(results: list[Result]) -> Table:

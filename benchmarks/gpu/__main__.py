@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
-from benchmarks.gpu import kernels, local, whole
+from benchmarks.gpu import choices, kernels, local, ranks, whole
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
@@ -26,6 +27,13 @@ WHOLE = """### Whole gathers, 4 ranks on one GPU
 
 Over sockets, since ranks that share a GPU have no faster way. Ratios are times of the other way over Sheaf's.
 """
+CHOICES = """### Ways not taken, and taken
+
+Ratios are times of the other way over the first one's, which is what Sheaf does: uneven blocks by one group of
+broadcasts straight into place, but padded to the longest and by one even collective up to 4 MiB in all; "staged" is the
+group into memory where every block begins at a multiple of 16 bytes, and a copy from there. Sums by all_to_all and in
+rank order, against a group of NCCL's reduces. Eight tensors in one call, packed, against eight calls.
+"""
 
 
 def section(device: str, library: str | None, quick: bool) -> str:
@@ -38,6 +46,9 @@ def section(device: str, library: str | None, quick: bool) -> str:
     parts.append(LOCAL + "\n" + "\n".join(passes) + "\n")
     gathers = whole.table(device, 4, [1, 256] if quick else [1, 64, 1024, 64 * 1024], 3 if quick else 9)
     parts.append(WHOLE + "\n" + "\n".join(gathers) + "\n")
+    others = choices.tables(device, 4, [1, 64] if quick else [64, 256, 1024, 4096, 16384, 65536], 3 if quick else 9)
+    parts.append(CHOICES)
+    parts += ["\n".join(lines) + "\n" for lines in others.values() if len(lines) > 2]
     return "\n".join(parts)
 
 
@@ -53,11 +64,14 @@ def main() -> None:
     parser.add_argument("--kernels", help="the library of benchmarks/cuda/place.cu")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="few and small, and nothing is written")
-    parser.add_argument("--rank", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--rank", nargs=7, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:
-        rank, world, store, device, kibs, rounds = args.rank
-        whole.rank_body(int(rank), int(world), store, device, [int(kib) for kib in kibs.split(",")], int(rounds))
+        part, rank, world, store, device, kibs, rounds = args.rank
+        ranks.join(int(rank), int(world), store, device)
+        body = {"whole": whole, "choices": choices}[part].rank_body
+        body(device, [int(kib) for kib in kibs.split(",")], int(rounds))
+        dist.destroy_process_group()
         return
     text = section(args.device, args.kernels, args.quick)
     print(text)

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Whole gathers of ranks that share one GPU, beside the padded way."""
 
-import os
-import subprocess
-import sys
-import tempfile
-
 import torch
 import torch.distributed as dist
 
 import sheaf
+from benchmarks.gpu.ranks import lines_of
 from benchmarks.gpu.timing import Body, in_turns, sizes_of
 from benchmarks.padded import padded_gather
 
@@ -17,9 +13,8 @@ ROW = 1024
 """Elements in a row, at most."""
 
 
-def rank_body(rank: int, world: int, store: str, device: str, kibs: list[int], rounds: int) -> None:
-    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)
+def rank_body(device: str, kibs: list[int], rounds: int) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
     for kib in kibs:
         for pattern in ("even", "skew 2", "heavy"):
             row = min(ROW, max(1, kib * 1024 // (4 * 4 * world)))
@@ -40,20 +35,8 @@ def rank_body(rank: int, world: int, store: str, device: str, kibs: list[int], r
                 cells = [f"{ms['padded']:.2f}", *(f"{ms['padded'] / ms[name]:.2f}" for name in ("learned", "given"))]
                 cells += [f"{ms['all-reduce']:.2f}", f"{ms['all-reduce'] / ms['scatter']:.2f}"]
                 print(f"| {kib} KiB | {pattern} | {' | '.join(cells)} |", flush=True)
-    dist.destroy_process_group()
 
 
 def table(device: str, world: int, kibs: list[int], rounds: int) -> list[str]:
-    """Ranks as processes on one device; NCCL must take them for hosts of their own."""
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = []
-        for rank in range(world):
-            env = {**os.environ, "NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
-            given = [rank, world, f"{folder}/store", device, ",".join(map(str, kibs)), rounds]
-            command = [sys.executable, "-m", "benchmarks.gpu", "--rank", *map(str, given)]
-            ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE if rank == 0 else None, text=True))
-        lines, _ = ranks[0].communicate(timeout=600)
-        if any(each.wait(60) for each in ranks):
-            raise SystemExit("a rank failed")
     head = "| N | pattern | padded way, ms | sheaf, learned | sheaf, given | all-reduce, ms | sheaf's backward |"
-    return [head, "| --- " * 7 + "|", *lines.splitlines()]
+    return [head, "| --- " * 7 + "|", *lines_of("whole", device, world, kibs, rounds)]

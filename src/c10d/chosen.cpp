@@ -72,14 +72,25 @@ carriage chosen::carries(device_type device) const {
   return settings_.engine == "collectives" ? carriage::device : carriage::host;
 }
 
+void chosen::all_gather(const call& now, const layout& at, memory own, memory result) {
+  if (!is_device(own)) return inner_->all_gather(now, at, std::move(own), std::move(result));
+  collectives_.all_gather(now, {rank(), {{.at = at, .whole = std::move(result), .own = std::move(own)}}});
+}
+
+void chosen::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {
+  if (!is_device(whole)) return inner_->reduce_scatter(now, at, op, std::move(whole), std::move(own));
+  const auto type = now.head.tensors[0].type;
+  collectives_.reduce_scatter(now, {rank(), {{at, type, op, std::move(whole), std::move(own)}}});
+}
+
 void chosen::all_gather_coalesced(const call& now, const bundle& all) {
   if (!is_device(all.parts()[0].whole)) return inner_->all_gather_coalesced(now, all);
-  for (const auto& one : all.parts()) collectives_.all_gather(now, one.at, one.own, one.whole);
+  collectives_.all_gather(now, all);
 }
 
 void chosen::reduce_scatter_coalesced(const call& now, const bundle& all, memory own) {
   if (!is_device(all.parts()[0].whole)) return inner_->reduce_scatter_coalesced(now, all, std::move(own));
-  for (const auto& one : all.parts()) collectives_.reduce_scatter(now, one);
+  collectives_.reduce_scatter(now, all);
 }
 
 void chosen::lose_step(const call& now) {

@@ -41,14 +41,8 @@ class chosen final : public engine {
   void report(const call& now, const std::string& said) override { inner_->report(now, said); }
   memory take_result(const call& now, const layout& at) override { return inner_->take_result(now, at); }
   memory take_private(std::size_t bytes) override { return inner_->take_private(bytes); }
-  void all_gather(const call& now, const layout& at, memory own, memory result) override {
-    if (is_device(own)) return collectives_.all_gather(now, at, own, result);
-    inner_->all_gather(now, at, std::move(own), std::move(result));
-  }
-  void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override {
-    if (is_device(whole)) return collectives_.reduce_scatter(now, {at, now.head.tensors[0].type, op, whole, own});
-    inner_->reduce_scatter(now, at, op, std::move(whole), std::move(own));
-  }
+  void all_gather(const call& now, const layout& at, memory own, memory result) override;
+  void reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) override;
   void all_gather_coalesced(const call& now, const bundle& all) override;
   void reduce_scatter_coalesced(const call& now, const bundle& all, memory own) override;
 

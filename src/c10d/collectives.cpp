@@ -1,51 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "c10d/collectives.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/core/DeviceGuard.h>
-
 #include <algorithm>
-#include <sheaf/error.hpp>
 
-#include "c10d/transfer.hpp"
-#include "core/work.hpp"
+#include "c10d/steps.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
 
-using splits = std::vector<std::int64_t>;
-
-// Ragged blocks of less than this, padded, go by one even collective: each message of a grouped one costs more.
-constexpr std::int64_t padded_bytes = std::int64_t{1} << 20;
+// Ragged blocks of at most this, padded, go by one even collective: each message of a grouped one costs more.
+constexpr std::int64_t padded_bytes = std::int64_t{4} << 20;
 // From here on an owner of much more than the others has its sums shared out.
 constexpr std::int64_t large_block = std::int64_t{1} << 20;
 constexpr std::int64_t grain = 16;  // of vectors, and a multiple of every element's size
 
 std::int64_t rounded(std::int64_t bytes) { return (bytes + grain - 1) / grain * grain; }
-
-c10::Device device_of(const memory& bytes) {
-  if (bytes.device != device_type::cuda) return c10::Device(c10::kCPU);
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(bytes.device_index));
-}
-
-at::Tensor as_tensor(const memory& bytes) {
-  const auto device = device_of(bytes);
-  return at::for_blob(bytes.data, {static_cast<std::int64_t>(bytes.size)})
-      .options(at::TensorOptions(at::kByte).device(device))
-      .target_device(device)
-      .make_tensor();
-}
-
-std::byte* bytes_of(const at::Tensor& x) { return static_cast<std::byte*>(x.mutable_data_ptr()); }
-
-splits block_bytes(const layout& at) {
-  splits bytes;
-  for (int rank = 0; rank < static_cast<int>(at.sizes.size()); ++rank) bytes.push_back(at.block_bytes(rank));
-  return bytes;
-}
-
-std::int64_t largest_block(const layout& at) { return std::ranges::max(block_bytes(at)); }
 
 bool is_even(const layout& at) {
   return std::ranges::all_of(at.sizes, [&](std::int64_t rows) { return rows == at.sizes[0]; });
@@ -55,7 +24,7 @@ bool is_even(const layout& at) {
 // second round must be worth it.
 bool is_shared_out(const layout& at) {
   const auto world = static_cast<std::int64_t>(at.sizes.size());
-  const auto largest = largest_block(at);
+  const auto largest = std::ranges::max(at.sizes);
   const auto by_owners = (world - 1) * largest;
   const auto by_shares = at.bytes() / world * (world - 2) + largest;
   return largest >= large_block && by_owners / 3 * 2 > by_shares;
@@ -86,75 +55,8 @@ splits overlaps(const splits& parts, std::size_t which, const splits& others) {
   return common;
 }
 
-// The collectives of one call.
-class steps {
- public:
-  steps(const group_ref& group, const call& now, const memory& on)
-      : now_(now), device_(device_of(on)), guard_(device_), work_(*find_work(on.device)) {
-    const auto alive = group.lock();
-    if (!alive) throw rank_error("the process group was destroyed");
-    backend_ = alive->getBackend(device_.type());
-  }
-
-  const local_work& local() const { return work_; }
-  at::Tensor scratch(std::int64_t bytes) const {
-    return at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
-  }
-
-  void gather_even(at::Tensor block, at::Tensor whole) {
-    finish([&] { return backend_->_allgather_base(whole, block, with<c10d::AllgatherOptions>()); });
-  }
-
-  // Each rank's block into its part of `whole`, one after another.
-  void gather_uneven(at::Tensor block, const at::Tensor& whole, const splits& bytes) {
-    std::vector<at::Tensor> parts = whole.split_with_sizes(bytes);
-    if (backend_->getBackendName() == "nccl") {
-      // One grouped operation, straight into place.
-      std::vector<std::vector<at::Tensor>> outputs{parts};
-      std::vector<at::Tensor> inputs{block};
-      return finish([&] { return backend_->allgather(outputs, inputs, with<c10d::AllgatherOptions>()); });
-    }
-    parts[backend_->getRank()].copy_(block);
-    for (std::size_t root = 0; root < parts.size(); ++root) {
-      if (bytes[root] == 0) continue;
-      std::vector<at::Tensor> part{parts[root]};
-      auto options = with<c10d::BroadcastOptions>();
-      options.rootRank = static_cast<std::int64_t>(root);
-      finish([&] { return backend_->broadcast(part, options); });
-    }
-  }
-
-  void all_to_all(at::Tensor from, splits sent, at::Tensor to, splits received) {
-    finish([&] { return backend_->alltoall_base(to, from, received, sent, with<c10d::AllToAllOptions>()); });
-  }
-
- private:
-  template <class Options>
-  Options with() const {
-    Options options;
-    options.asyncOp = false;  // NCCL: on the current stream, so that nothing need be recorded on another
-    if (now_.timeout) options.timeout = *now_.timeout;
-    return options;
-  }
-
-  template <class Start>
-  void finish(Start&& start) {
-    try {
-      if (const c10::intrusive_ptr<c10d::Work> started = start()) started->wait();
-    } catch (const std::exception& error) {
-      throw rank_error(title(now_.head) + ": " + first_line(error));
-    }
-  }
-
-  const call& now_;
-  const c10::Device device_;
-  const c10::DeviceGuard guard_;
-  const local_work& work_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
-};
-
-std::vector<const std::byte*> one_after_another(const std::byte* first, const splits& bytes) {
-  std::vector<const std::byte*> blocks;
+std::vector<std::byte*> one_after_another(std::byte* first, const splits& bytes) {
+  std::vector<std::byte*> blocks;
   for (const auto count : bytes) {
     blocks.push_back(first);
     first += count;
@@ -162,56 +64,83 @@ std::vector<const std::byte*> one_after_another(const std::byte* first, const sp
   return blocks;
 }
 
-void gather_padded(steps& run, const layout& at, int rank, const at::Tensor& block, std::byte* whole) {
-  const auto world = static_cast<std::int64_t>(at.sizes.size());
-  const auto slot = rounded(largest_block(at));
-  const auto staging = run.scratch(world * slot);
-  const auto mine = staging.narrow(0, rank * slot, slot);
-  mine.narrow(0, 0, block.numel()).copy_(block);
-  run.gather_even(mine, staging);
-  run.local().place(at, one_after_another(bytes_of(staging), splits(world, slot)), whole);
+// Where tensor `which` begins in each rank's packed block.
+std::vector<std::byte*> places_of(const bundle& all, std::size_t which, const std::vector<std::byte*>& blocks) {
+  auto places = blocks;
+  for (std::size_t rank = 0; rank < blocks.size(); ++rank) places[rank] += all.place_of(static_cast<int>(rank), which);
+  return places;
 }
 
 }  // namespace
 
-void collectives::all_gather(const call& now, const layout& at, const memory& own, const memory& result) const {
+void collectives::all_gather(const call& now, const bundle& all) const {
+  const auto& at = all.packed();
+  const auto& only = all.parts()[0];
   if (at.bytes() == 0) return;
-  steps run(group_, now, result);
-  const auto block = as_tensor(own);
+  steps run(group_, now, only.whole);
+  const bool alone = all.parts().size() == 1;
   const bool even = is_even(at);
-  const auto padded = static_cast<std::int64_t>(at.sizes.size()) * rounded(largest_block(at));
-  if (!even && padded <= padded_bytes) return gather_padded(run, at, rank_, block, result.data);
+  auto bytes = at.sizes;
+  const auto slot = rounded(std::ranges::max(bytes));
+  const auto world = static_cast<std::int64_t>(bytes.size());
+  const bool padded = !even && world * slot <= padded_bytes;
+  if (padded) bytes = splits(world, slot);
 
-  // Along dim 0 the blocks, one after another, are the result; along others they are placed from there.
-  const auto blocks = at.outer == 1 ? as_tensor(result) : run.scratch(at.bytes());
-  const auto bytes = block_bytes(at);
-  if (even) {
+  // Along dim 0 the blocks, one after another, are the result; else it is placed from there.
+  const bool in_place = alone && only.at.outer == 1 && !padded;
+  const auto blocks = in_place ? as_tensor(only.whole) : run.scratch(padded ? world * slot : at.bytes());
+  auto block = as_tensor(only.own);
+  if (!even || !alone) {
+    block = blocks.split_with_sizes(bytes)[rank_];
+    for (std::size_t i = 0; i < all.parts().size(); ++i) {
+      const auto own = as_tensor(all.parts()[i].own);
+      block.narrow(0, static_cast<std::int64_t>(all.own_place(i)), own.numel()).copy_(own);
+    }
+  }
+  if (even || padded) {
     run.gather_even(block, blocks);
   } else {
-    run.gather_uneven(block, blocks, bytes);
+    run.gather_uneven(blocks, bytes);
   }
-  if (at.outer > 1) run.local().place(at, one_after_another(bytes_of(blocks), bytes), result.data);
+  if (in_place) return;
+  const auto from = one_after_another(bytes_of(blocks), bytes);
+  for (std::size_t i = 0; i < all.parts().size(); ++i) {
+    const auto& one = all.parts()[i];
+    if (one.whole.size > 0) run.local().place(one.at, places_of(all, i, from), one.whole.data);
+  }
 }
 
-void collectives::reduce_scatter(const call& now, const part& of) const {
-  const auto& [at, type, op, whole, own] = of;
+void collectives::reduce_scatter(const call& now, const bundle& all) const {
+  const auto& at = all.packed();
+  const auto& only = all.parts()[0];
   if (at.bytes() == 0) return;
-  steps run(group_, now, whole);
-  const auto world = static_cast<std::int64_t>(at.sizes.size());
-  auto blocks = at.outer == 1 ? as_tensor(whole) : run.scratch(at.bytes());
-  if (at.outer > 1) run.local().pack(at, whole.data, bytes_of(blocks));
+  steps run(group_, now, only.whole);
+  const auto world = static_cast<int>(at.sizes.size());
+  const bool alone = all.parts().size() == 1;
+  const bool in_place = alone && only.at.outer == 1;
+  auto blocks = in_place ? as_tensor(only.whole) : run.scratch(at.bytes());
+  const auto to = one_after_another(bytes_of(blocks), at.sizes);
+  for (std::size_t i = 0; i < all.parts().size() && !in_place; ++i) {
+    const auto& one = all.parts()[i];
+    if (one.whole.size > 0) run.local().pack(one.at, one.whole.data, places_of(all, i, to));
+  }
 
-  const auto owners = block_bytes(at);
-  const bool shared_out = is_shared_out(at);
-  const auto parts = shared_out ? even_shares(at.bytes(), world) : owners;
+  const bool shared_out = alone && is_shared_out(at);
+  const auto parts = shared_out ? even_shares(at.bytes(), world) : at.sizes;
   const auto mine = parts[rank_];
   const auto heard = run.scratch(world * mine);
   run.all_to_all(blocks, parts, heard, splits(world, mine));
   blocks.reset();
-  const auto sum = shared_out ? run.scratch(mine) : as_tensor(own);
-  run.local().sum(type, op, static_cast<int>(world), bytes_of(heard), bytes_of(sum), static_cast<std::size_t>(mine));
-  if (!shared_out) return;
-  run.all_to_all(sum, overlaps(parts, rank_, owners), as_tensor(own), overlaps(owners, rank_, parts));
+  const auto sum = [&](const part& of, std::size_t first, const memory& out) {
+    if (out.size > 0) run.local().sum(of.type, of.op, world, bytes_of(heard) + first, mine, out.data, out.size);
+  };
+  if (shared_out) {
+    const auto share = run.scratch(mine);
+    sum(only, 0, {bytes_of(share), static_cast<std::size_t>(mine)});
+    run.all_to_all(share, overlaps(parts, rank_, at.sizes), as_tensor(only.own), overlaps(at.sizes, rank_, parts));
+    return;
+  }
+  for (std::size_t i = 0; i < all.parts().size(); ++i) sum(all.parts()[i], all.own_place(i), all.parts()[i].own);
 }
 
 }  // namespace sheaf::c10d_engine

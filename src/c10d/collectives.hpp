@@ -13,8 +13,9 @@ class collectives {
  public:
   explicit collectives(const group_ref& group, int rank) : group_(group), rank_(rank) {}
 
-  void all_gather(const call& now, const layout& at, const memory& own, const memory& result) const;
-  void reduce_scatter(const call& now, const part& of) const;
+  // Several tensors travel packed, as one.
+  void all_gather(const call& now, const bundle& all) const;
+  void reduce_scatter(const call& now, const bundle& all) const;
 
  private:
   const group_ref group_;

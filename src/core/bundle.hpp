@@ -36,6 +36,8 @@ class bundle {
   // All gathered tensors in one memory, as one block: where each begins, and the whole.
   std::size_t whole_place(std::size_t tensor) const { return whole_places_[tensor]; }
   const layout& wholes() const { return wholes_; }
+  // Where a tensor begins in a rank's packed block.
+  std::int64_t place_of(int rank, std::size_t tensor) const { return places_[rank * parts_.size() + tensor]; }
   std::size_t own_place(std::size_t tensor) const { return static_cast<std::size_t>(place_of(rank_, tensor)); }
 
   void put_whole(std::size_t tensor, memory whole) { parts_[tensor].whole = std::move(whole); }
@@ -57,8 +59,6 @@ class bundle {
   struct interval;
   template <class Body>
   void for_each(int owner, std::int64_t first, std::int64_t count, Body&& body) const;
-
-  std::int64_t place_of(int rank, std::size_t tensor) const { return places_[rank * parts_.size() + tensor]; }
 
   int rank_;
   std::vector<part> parts_;

@@ -11,20 +11,20 @@ namespace {
 
 class host_work final : public local_work {
  public:
-  void place(const layout& at, std::span<const std::byte* const> blocks, std::byte* whole) const override {
+  void place(const layout& at, std::span<std::byte* const> blocks, std::byte* whole) const override {
     for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
       sheaf::place(at, static_cast<int>(rank), blocks[rank], whole);
     }
   }
-  void pack(const layout& at, const std::byte* whole, std::byte* blocks) const override {
-    for (int rank = 0; rank < static_cast<int>(at.sizes.size()); ++rank) {
-      sheaf::pack(at, rank, whole, 0, at.block_bytes(rank), blocks + at.outer * at.block_offset(rank));
+  void pack(const layout& at, const std::byte* whole, std::span<std::byte* const> blocks) const override {
+    for (int rank = 0; rank < static_cast<int>(blocks.size()); ++rank) {
+      sheaf::pack(at, rank, whole, 0, at.block_bytes(rank), blocks[rank]);
     }
   }
-  void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::byte* out,
+  void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::int64_t stride, std::byte* out,
            std::size_t bytes) const override {
     std::vector<const std::byte*> parts;
-    for (int rank = 0; rank < ranks; ++rank) parts.push_back(sources + rank * bytes);
+    for (int rank = 0; rank < ranks; ++rank) parts.push_back(sources + rank * stride);
     sum_ranks(type, op, parts, out, bytes);
   }
 };

@@ -17,11 +17,12 @@ class local_work {
  public:
   virtual ~local_work() = default;
   // Every block into its place; blocks[r] is block r, contiguous.
-  virtual void place(const layout& at, std::span<const std::byte* const> blocks, std::byte* whole) const = 0;
-  // Every block out of its place, one after another.
-  virtual void pack(const layout& at, const std::byte* whole, std::byte* blocks) const = 0;
-  // As sum_ranks does; rank r's part is the `bytes` bytes at sources + r * bytes. `out` is none of them.
-  virtual void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::byte* out,
+  virtual void place(const layout& at, std::span<std::byte* const> blocks, std::byte* whole) const = 0;
+  // Every block out of its place.
+  virtual void pack(const layout& at, const std::byte* whole, std::span<std::byte* const> blocks) const = 0;
+  // As sum_ranks does; rank r's part is the `bytes` bytes at sources + r * stride, which is a multiple of an element's
+  // size. `out` is none of them.
+  virtual void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::int64_t stride, std::byte* out,
                    std::size_t bytes) const = 0;
   // Whether what is put on the current stream is recorded for later, not run.
   virtual bool is_capturing() const { return false; }

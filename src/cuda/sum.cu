@@ -31,8 +31,8 @@ struct alignas(Count * sizeof(T)) pack {
 };
 
 template <class Type, int Count>
-__global__ void sum_kernel(const typename Type::stored* sources, typename Type::stored* out, std::int64_t elements,
-                           int ranks, bool divides) {
+__global__ void sum_kernel(const typename Type::stored* sources, std::int64_t stride, typename Type::stored* out,
+                           std::int64_t elements, int ranks, bool divides) {
   using stored = typename Type::stored;
   using wide = typename Type::wide;
   using group = pack<stored, Count>;
@@ -40,7 +40,7 @@ __global__ void sum_kernel(const typename Type::stored* sources, typename Type::
   for (auto i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * Count; i < elements; i += step) {
     wide total[Count];
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto read = *reinterpret_cast<const group*>(sources + rank * elements + i);
+      const auto read = *reinterpret_cast<const group*>(sources + rank * stride + i);
 #pragma unroll
       for (int k = 0; k < Count; ++k) {
         const auto value = Type::widen(read.values[k]);
@@ -61,6 +61,7 @@ struct order {
   reduction op;
   int ranks;
   const void* sources;
+  std::int64_t stride;
   void* out;
   std::size_t bytes;
   cudaStream_t on;
@@ -76,7 +77,8 @@ void launch(const order& what) {
   config.blockDim = dim3(threads_a_block);
   config.stream = what.on;
   check(cudaLaunchKernelEx(&config, sum_kernel<Type, Count>, static_cast<const stored*>(what.sources),
-                           static_cast<stored*>(what.out), elements, what.ranks, what.op == reduction::mean),
+                           static_cast<std::int64_t>(what.stride / sizeof(stored)), static_cast<stored*>(what.out),
+                           elements, what.ranks, what.op == reduction::mean),
         "launch");
 }
 
@@ -84,19 +86,20 @@ template <class Type>
 void sum_as(const order& what) {
   constexpr int vector = 16 / sizeof(typename Type::stored);
   const auto bits = reinterpret_cast<std::uintptr_t>(what.sources) | reinterpret_cast<std::uintptr_t>(what.out) |
-                    static_cast<std::uintptr_t>(what.bytes);
+                    static_cast<std::uintptr_t>(what.bytes) | static_cast<std::uintptr_t>(what.stride);
   if (bits % 16 == 0) return launch<Type, vector>(what);
   launch<Type, 1>(what);
 }
 
 }  // namespace
 
-void sum(dtype type, reduction op, int ranks, const void* sources, void* out, std::size_t bytes, CUstream_st* on) {
+void sum(dtype type, reduction op, int ranks, const void* sources, std::int64_t stride, void* out, std::size_t bytes,
+         CUstream_st* on) {
   if (ranks < 1 || type == dtype::boolean || (op == reduction::mean && is_integral(type))) {
     throw std::logic_error("sum: no sources, bool, or the mean of integers");
   }
   if (bytes == 0) return;
-  const order what{op, ranks, sources, out, bytes, on};
+  const order what{op, ranks, sources, stride, out, bytes, on};
   switch (type) {
     case dtype::boolean:
       return;

@@ -15,16 +15,17 @@ namespace {
 
 class device_work final : public local_work {
  public:
-  void place(const layout& at, std::span<const std::byte* const> blocks, std::byte* whole) const override {
+  void place(const layout& at, std::span<std::byte* const> blocks, std::byte* whole) const override {
     const std::vector<const void*> from(blocks.begin(), blocks.end());
     cuda::place(at, std::span<const void* const>(from), whole, current());
   }
-  void pack(const layout& at, const std::byte* whole, std::byte* blocks) const override {
-    cuda::pack(at, whole, static_cast<void*>(blocks), current());
+  void pack(const layout& at, const std::byte* whole, std::span<std::byte* const> blocks) const override {
+    const std::vector<void*> to(blocks.begin(), blocks.end());
+    cuda::pack(at, whole, std::span<void* const>(to), current());
   }
-  void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::byte* out,
+  void sum(dtype type, reduction op, int ranks, const std::byte* sources, std::int64_t stride, std::byte* out,
            std::size_t bytes) const override {
-    cuda::sum(type, op, ranks, sources, out, bytes, current());
+    cuda::sum(type, op, ranks, sources, stride, out, bytes, current());
   }
 
   bool is_capturing() const override {

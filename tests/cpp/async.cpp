@@ -78,7 +78,7 @@ void waits_in_any_order(const group& me) {
     handles.push_back(all_gather_async(inputs.back(), {.group = me}));
     if (number == 3) expect_equal(all_gather(inputs[0], {.group = me}).tensor, data(0).gathered(), "a plain call");
   }
-  at::Tensor loss = at::zeros({}, at::kDouble);
+  at::Tensor loss = at::zeros({}, there(at::kDouble));
   for (int turn = 0; turn < calls; ++turn) {
     const int number = me.rank() % 2 == 0 ? (turn + me.rank()) % calls : calls - 1 - turn;
     const auto y = handles[number].wait().tensor;

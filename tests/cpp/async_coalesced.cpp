@@ -138,7 +138,7 @@ void waits_in_any_order(const group& me) {
     all_gather_coalesced_async({ids, inputs.back().detach()}, {.group = me});  // dropped
     if (number % 2 == 0) all_gather(ids, {.group = me});
   }
-  auto loss = at::zeros({}, at::kDouble);
+  auto loss = at::zeros({}, there(at::kDouble));
   for (int step = 0; step < calls; ++step) {
     const auto number = (step * (me.rank() % 2 ? 2 : 3) + me.rank()) % calls;
     const auto results = handles[number].wait();

@@ -7,6 +7,8 @@
 #include <exception>
 #include <stdexcept>
 
+#include "cpp/truth.hpp"
+
 namespace sheaf::test {
 namespace {
 
@@ -52,6 +54,9 @@ extern "C" SHEAF_API const char* sheaf_case_name(int index) {
   const auto& all = sheaf::test::all_cases();
   return index < static_cast<int>(all.size()) ? all[index].name : nullptr;
 }
+
+// Cases that run from now on bring tensors that lie there: "cuda".
+extern "C" SHEAF_API void sheaf_cases_on(const char* device) { sheaf::test::device() = c10::Device(device); }
 
 // 0: it passed. 1: `text` says what went wrong.
 extern "C" SHEAF_API int sheaf_run_case(const char* name, const char* group, char* text, std::size_t room) {

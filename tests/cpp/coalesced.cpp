@@ -104,7 +104,7 @@ void second_derivatives(const group& me) {
   const kinds all = {{{.sizes = patterns[1], .dim = 0, .shape = {0, 2}, .seed = 1}},
                      {{.sizes = patterns[2], .dim = 1, .shape = {3, 0}, .seed = 2}, gradient::mean},
                      {{.sizes = patterns[1], .dim = 0, .shape = {0}, .seed = 3}, gradient::own}};
-  const auto one = at::ones({}, at::kDouble);
+  const auto one = at::ones({}, there(at::kDouble));
   std::vector<std::vector<at::Tensor>> seconds;
   for (const bool together : {true, false}) {
     const auto x = each(all, [&](const kind& of) { return leaf(of.now.block(me.rank()) / 100); });
@@ -116,10 +116,10 @@ void second_derivatives(const group& me) {
         y.push_back(all_gather(x[i], {.dim = all[i].now.dim, .grad = all[i].mode, .group = me}).tensor);
       }
     }
-    auto loss = at::zeros({}, at::kDouble);
+    auto loss = at::zeros({}, there(at::kDouble));
     for (std::size_t i = 0; i < all.size(); ++i) loss = loss + (all[i].now.whole(me.rank()) * y[i].pow(3)).sum();
     const auto firsts = torch::autograd::grad({loss}, x, {one}, true, true);
-    auto probed = at::zeros({}, at::kDouble);
+    auto probed = at::zeros({}, there(at::kDouble));
     for (std::size_t i = 0; i < all.size(); ++i) probed = probed + (firsts[i] * all[i].now.block(me.rank())).sum();
     seconds.push_back(torch::autograd::grad({probed}, x, {one}));
   }
@@ -131,7 +131,7 @@ void ranks_need_different_gradients(const group& me) {
   std::vector<at::Tensor> x;
   for (int i = 0; i <= me.world(); ++i) x.push_back(at::ones({2}, at::kDouble).requires_grad_(i == me.rank()));
   const auto results = all_gather_coalesced(x, {.group = me});
-  auto loss = at::zeros({}, at::kDouble);
+  auto loss = at::zeros({}, there(at::kDouble));
   for (int i = 0; i < me.world(); ++i) loss = loss + (results[i].tensor * (me.rank() + 1)).sum();
   expect(!results.back().tensor.requires_grad(), "nobody needs the last one's gradient");
   loss.backward();

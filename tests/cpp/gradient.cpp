@@ -97,7 +97,7 @@ void other_branches_keep_their_gradient(const group& me) {
   const auto y = all_gather(x, {.group = me}).tensor;
   const auto loss = (y * now.whole(me.rank())).sum() + (x * x).sum();
   const auto want = now.rows_of(now.summed(), me.rank()) + 2 * now.block(me.rank());
-  expect_close(grad_of(loss, x, at::ones({}, at::kDouble)), want, "gather beside another branch");
+  expect_close(grad_of(loss, x, at::ones({}, there(at::kDouble))), want, "gather beside another branch");
 }
 
 // Only rank `chosen` needs a gradient. The others take part in its backward and discard.
@@ -136,7 +136,7 @@ at::Tensor total(const group& me, const at::Tensor& loss) {
 template <class Loss>
 void compare_with_differences(const group& me, const std::vector<at::Tensor>& inputs, Loss&& loss) {
   const auto x = leaf(inputs[me.rank()]);
-  const auto got = grad_of(loss(x), x, at::ones({}, at::kDouble)).flatten();
+  const auto got = grad_of(loss(x), x, at::ones({}, there(at::kDouble))).flatten();
   constexpr double step = 1e-5;
   for (int owner = 0; owner < me.world(); ++owner) {
     for (std::int64_t element = 0; element < inputs[owner].numel(); ++element) {

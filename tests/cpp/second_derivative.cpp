@@ -49,7 +49,7 @@ void check(const group& me, const cubic& f, bool given) {
   const auto w = leaf(f.weight(rank));
   const auto sizes = f.now.sizes_if(given);
   const auto y = all_gather(x, {.dim = f.now.dim, .sizes = sizes, .grad = f.mode, .group = me}).tensor;
-  const auto one = at::ones({}, at::kDouble);
+  const auto one = at::ones({}, there(at::kDouble));
   const auto loss = (w * y.pow(3)).sum();
 
   const auto first = grad_of(loss, x, one, true);
@@ -97,7 +97,7 @@ void of_reduce_scatter(const group& me) {
         firsts.push_back(3 * now.block(q) * m.square());
         seconds.push_back(6 * now.block(q) * m * spread);
       }
-      const auto one = at::ones({}, at::kDouble);
+      const auto one = at::ones({}, there(at::kDouble));
       const auto y = leaf(wholes[me.rank()]);
       const auto mine = reduce_scatter(y, now.sizes_tensor(), {.dim = 1, .op = op, .group = me});
       const auto first = grad_of((now.block(me.rank()) * mine.pow(3)).sum(), y, one, true);

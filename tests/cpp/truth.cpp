@@ -55,7 +55,7 @@ bool same_form(const at::Tensor& got, const at::Tensor& want) {
 at::Tensor noise(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType type, double spread) {
   auto generator = at::detail::createCPUGenerator(seed);
   if (c10::isFloatingType(type)) {
-    return at::randn(shape, generator, at::TensorOptions(at::kDouble)).mul_(spread).to(type);
+    return at::randn(shape, generator, at::TensorOptions(at::kDouble)).mul_(spread).to(type).to(device());
   }
   if (c10::isComplexType(type)) {
     auto both = shape.vec();
@@ -64,7 +64,12 @@ at::Tensor noise(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType type,
   }
   const auto count = c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(type));
   auto bytes = at::randint(0, type == at::kBool ? 2 : 256, {count}, generator, at::TensorOptions(at::kByte));
-  return bytes.view(type).reshape(shape);
+  return bytes.view(type).reshape(shape).to(device());
+}
+
+c10::Device& device() {
+  static c10::Device where(at::kCPU);
+  return where;
 }
 
 std::int64_t ragged::rows() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
@@ -142,17 +147,18 @@ std::vector<extents> size_patterns(int world) {
 at::Tensor sum_truth(const std::vector<at::Tensor>& values, bool mean) {
   const auto type = values[0].scalar_type();
   const auto element = type_to_add_in(type);
-  const auto reals = [&](const at::Tensor& x) { return x.contiguous().reshape({-1}).view(element); };
+  const auto reals = [&](const at::Tensor& x) { return x.cpu().contiguous().reshape({-1}).view(element); };
   auto total = is_narrow(type) ? reals(values[0]).to(at::kFloat) : reals(values[0]).clone();
   for (std::size_t rank = 1; rank < values.size(); ++rank) total.add_(reals(values[rank]).to(total.scalar_type()));
   if (mean) total.div_(static_cast<std::int64_t>(values.size()));
   // Sums beyond float8_e4m3fn saturate; torch's cast does so only since 2.13.
   if (type == at::kFloat8_e4m3fn) total.clamp_(-448, 448);
-  return total.to(element).view(type).reshape(values[0].sizes());
+  return total.to(element).view(type).reshape(values[0].sizes()).to(device());
 }
 
 at::Tensor divided(const at::Tensor& x, std::int64_t by) {
-  return x.is_complex() ? at::view_as_complex(at::view_as_real(x) / by) : x / by;
+  const auto on_host = x.cpu();
+  return (x.is_complex() ? at::view_as_complex(at::view_as_real(on_host) / by) : on_host / by).to(device());
 }
 
 void expect(bool holds, const std::string& what) {
@@ -162,15 +168,15 @@ void expect(bool holds, const std::string& what) {
 void expect_equal(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
   if (!got.defined()) throw std::runtime_error(what + ": got no tensor");
   if (!same_form(got, want)) fail(got, want, what);
-  const auto left = got.resolve_conj().contiguous();
-  const auto right = want.resolve_conj().contiguous();
+  const auto left = got.cpu().resolve_conj().contiguous();
+  const auto right = want.cpu().resolve_conj().contiguous();
   if (left.nbytes() == 0) return;
   if (std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) != 0) fail(got, want, what);
 }
 
 void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
   if (!got.defined()) throw std::runtime_error(what + ": got no tensor");
-  if (!same_form(got, want) || !at::allclose(got, want, 1e-9, 1e-9)) fail(got, want, what);
+  if (!same_form(got, want) || !at::allclose(got.cpu(), want.cpu(), 1e-9, 1e-9)) fail(got, want, what);
 }
 
 void expect_contains(const std::string& text, const std::string& part) {

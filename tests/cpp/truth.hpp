@@ -16,6 +16,10 @@ namespace sheaf::test {
 
 using extents = std::vector<std::int64_t>;
 
+// Where all tensors lie: on the CPU, if nobody says anything else. Truths are computed on the CPU.
+c10::Device& device();
+inline at::TensorOptions there(at::ScalarType type = at::kFloat) { return at::TensorOptions(type).device(device()); }
+
 // Different in every element and for every seed. Floats are spread by `spread`, so that a zero in their place shows;
 // integers take every value of their type.
 at::Tensor noise(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType type = at::kDouble, double spread = 100);
@@ -52,7 +56,7 @@ at::Tensor sum_truth(const std::vector<at::Tensor>& values, bool mean);
 at::Tensor divided(const at::Tensor& x, std::int64_t by);
 
 void expect(bool holds, const std::string& what);
-// Type, shape and every bit.
+// Type, shape and every bit, wherever they lie.
 void expect_equal(const at::Tensor& got, const at::Tensor& want, const std::string& what);
 // Type and shape, and values to rounding.
 void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what);

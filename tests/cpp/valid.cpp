@@ -23,7 +23,7 @@ std::vector<extents> count_patterns(int world) {
   return {some, extents(world, capacity), extents(world, 0), first};
 }
 
-at::Tensor count_of(std::int64_t rows) { return at::full({}, rows, at::kLong); }
+at::Tensor count_of(std::int64_t rows) { return at::full({}, rows, there(at::kLong)); }
 
 void values_and_gradients(const group& me) {
   const auto total = capacity * me.world();
@@ -50,19 +50,19 @@ void values_and_gradients(const group& me) {
 
 // Types that torch cannot index go by the same way, and back.
 void other_types(const group& me) {
-  const auto options = at::TensorOptions(at::kFloat8_e5m2);
+  const auto options = there(at::kFloat8_e5m2);
   const auto x = at::full({capacity, 3}, me.rank() + 1.0).to(options).requires_grad_();
   const auto y = all_gather(x, {.group = me, .valid = count_of(2)}).tensor;
   const auto weight = at::full({capacity * me.world(), 3}, 2.0).to(options);
   const auto got = grad_of(y, x, weight).to(at::kFloat);
   expect_equal(got.sum(), at::full({}, 12.0f * me.world()), "float8 gradient");
-  const auto pairs = at::full({capacity}, c10::complex<double>(1, 2));
+  const auto pairs = at::full({capacity}, c10::complex<double>(1, 2), there(at::kComplexDouble));
   const auto whole = all_gather(pairs, {.group = me, .valid = count_of(1)}).tensor;
   expect_equal(whole.sum(), pairs[0] * me.world(), "complex values");
 }
 
 void too_large_a_count_is_told_later(const group& me) {
-  const auto x = at::ones({capacity, 2});
+  const auto x = at::ones({capacity, 2}, there());
   const bool last = me.rank() == me.world() - 1;
   const auto gather = [&](std::int64_t rows) {
     return all_gather(x, {.group = me, .valid = count_of(rows)}).tensor.sum().item<double>();
@@ -82,15 +82,15 @@ void what_is_refused(const group& me) {
     const auto said = error_of<c10::ValueError>([&] { all_gather(x, {.group = me, .valid = valid}); }, text);
     expect_contains(said, text);
   };
-  all_gather(at::ones({capacity, 2}), {.group = me, .valid = count_of(1)});
+  all_gather(at::ones({capacity, 2}, there()), {.group = me, .valid = count_of(1)});
   if (me.world() > 1) {
-    refused(at::ones({capacity + last, 2}), count_of(1), "must have the same rows");
+    refused(at::ones({capacity + last, 2}, there()), count_of(1), "must have the same rows");
   }
-  refused(at::ones({capacity}), at::ones({}), "one integer");
-  refused(at::ones({capacity}), at::ones({}, at::kBool), "one integer");
-  refused(at::ones({capacity}), at::ones({2}, at::kLong), "one integer");
-  refused(at::ones({}), count_of(1), "0-d");
-  all_gather(at::ones({capacity, 2}), {.group = me, .valid = count_of(1)});
+  refused(at::ones({capacity}, there()), at::ones({}, there()), "one integer");
+  refused(at::ones({capacity}, there()), at::ones({}, there(at::kBool)), "one integer");
+  refused(at::ones({capacity}, there()), at::ones({2}, there(at::kLong)), "one integer");
+  refused(at::ones({}, there()), count_of(1), "0-d");
+  all_gather(at::ones({capacity, 2}, there()), {.group = me, .valid = count_of(1)});
 }
 
 }  // namespace

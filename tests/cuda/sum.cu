@@ -47,15 +47,16 @@ bytes on_host(sheaf::dtype type, sheaf::reduction op, int ranks, const bytes& so
   return out;
 }
 
-// `shift` elements off alignment; a canary behind the result.
+// `shift` bytes off alignment, or with something between one rank's part and the next; a canary behind the result.
 bytes on_device(sheaf::dtype type, sheaf::reduction op, int ranks, const bytes& sources, std::size_t shift) {
   const auto size = sources.size() / ranks;
   unsigned char *from = nullptr, *to = nullptr;
-  ok(cudaMalloc(&from, sources.size() + shift));
+  const auto stride = size + (shift == 0 ? 32 : 0);
+  ok(cudaMalloc(&from, ranks * stride + shift));
   ok(cudaMalloc(&to, size + shift + 16));
-  ok(cudaMemcpy(from + shift, sources.data(), sources.size(), cudaMemcpyHostToDevice));
+  ok(cudaMemcpy2D(from + shift, stride, sources.data(), size, size, ranks, cudaMemcpyHostToDevice));
   ok(cudaMemset(to, canary, size + shift + 16));
-  sheaf::cuda::sum(type, op, ranks, from + shift, to + shift, size, nullptr);
+  sheaf::cuda::sum(type, op, ranks, from + shift, static_cast<std::int64_t>(stride), to + shift, size, nullptr);
   bytes out(size + 16);
   ok(cudaMemcpy(out.data(), to + shift, size + 16, cudaMemcpyDeviceToHost));
   for (std::size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], canary) << "behind the result";

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 import sheaf
 from benchmarks import __main__ as cli
-from benchmarks import engine, groups, latency, launch, memory, report
+from benchmarks import engine, groups, latency, launch, memory, report, started
 from benchmarks.cases import (
     COLLECTIVES,
     KIB,
@@ -36,6 +36,7 @@ from benchmarks.cases import (
 from benchmarks.meeting import Meeting
 from benchmarks.must_show import promises
 from benchmarks.results import Result, Timing
+from benchmarks.tables import tables_of
 
 ANY_DIM = {"sheaf", "sheaf, c10d", "sheaf, sizes given", "padded", "memcpy of N"}
 FORWARD = ANY_DIM | {"padded, even shortcut", "all_to_all_single", "broadcasts"}
@@ -48,7 +49,7 @@ def tiny_plan(parts: list[str]) -> Plan:
     gathers = [part for part in parts if part == "all_gather"]
     large = tuple(Case(part, 2, 16 * MIB, "even") for part in gathers)
     cases = (*cases, *other_dims(gathers, 2, MIB), *large)
-    return Plan(cases, cases[:1], (), seconds=0.02, rounds=(1, 2), blocks=(1, 1))
+    return Plan(cases, cases[:1], (), (), seconds=0.02, rounds=(1, 2), blocks=(1, 1))
 
 
 def candidates_of(case: Case) -> set[str]:
@@ -77,7 +78,7 @@ def test_sizes_have_the_skew_of_their_name() -> None:
 def test_full_plan_is_the_whole_grid() -> None:
     plan = full_plan(list(PARTS))
     assert len(plan.cases) == len(set(plan.cases)) == 2 * 5 * (4 + 3) + 2 + 1
-    assert all(4 * math.prod(case.shape) == case.nbytes for case in (*plan.cases, *plan.memory, *plan.latency))
+    assert all(4 * math.prod(case.shape) == case.nbytes for case in plan.all)
     inner = {case: math.prod(case.shape[case.dim :][1:]) for case in plan.cases if case.dim}
     assert len(inner) == 2 and all(4 * min(case.sizes) * floats >= KIB for case, floats in inner.items())
     assert not full_plan(["latency"]).cases and full_plan(["latency"]).worlds == [2]
@@ -283,6 +284,22 @@ def test_ranks_end_when_their_parent_is_killed() -> None:
     while any(running(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not any(running(pid) for pid in pids)
+
+
+def check_started(rank: int, tell: launch.Report) -> None:
+    found = started.measure(Case("started", 2, KIB, "even"), rank, groups.make_groups(), 2)
+    if rank == 0:
+        tell(found)
+
+
+def test_starting_while_a_peer_is_late() -> None:
+    (found,) = launch.run_ranks(2, check_started)
+    assert not any(timing.wrong for timing in found.timings.values())
+    late_ms = started.LATE_S * 1e3
+    for name in (groups.OURS, groups.OURS_C10D):
+        assert found.timings[name].p99_ms < late_ms / 2 < found.timings[name + started.AND_WAIT].median_ms
+    text = "\n".join(table.markdown() for table in tables_of([found], promises([found])))
+    assert "start of a call" in text and "start and wait" in text
 
 
 def check_latency(rank: int, tell: launch.Report) -> None:

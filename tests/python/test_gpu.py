@@ -10,6 +10,7 @@ import torch.distributed as dist
 import device_cases
 import pool
 import sheaf
+import test_cpp_on_gloo
 from compiled import compiling
 from pool import fresh, run, values
 from truth import same
@@ -51,6 +52,32 @@ def test_the_build_carries_cuda_tensors():
 @pytest.mark.parametrize("world", WORLDS)
 def test_like_one_process(world, case):
     run(world, case, "cuda", timeout=240)
+
+
+def cpp_cases(rank, world, kinds):
+    """The C++ cases of these kinds, with tensors on the GPU; their number."""
+    library = test_cpp_on_gloo.cases()
+    chosen = [name for name in test_cpp_on_gloo.names() if name.split("/")[0] in kinds]
+    library.sheaf_cases_on(b"cuda")
+    try:
+        for name in chosen:
+            test_cpp_on_gloo.perform(rank, world, name)
+    finally:
+        library.sheaf_cases_on(b"cpu")
+    return len(chosen)
+
+
+KINDS = [
+    ("all_gather", "reduce_scatter", "layouts"),
+    ("gradient", "second_derivative"),
+    ("coalesced", "async"),
+    ("async_coalesced", "valid"),
+]
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=" and ".join)
+def test_from_cpp(kinds):
+    assert run(2, cpp_cases, kinds, timeout=240)[0] >= len(kinds)
 
 
 @pytest.mark.parametrize("world", WORLDS)

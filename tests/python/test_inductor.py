@@ -4,26 +4,28 @@
 import pytest
 import torch
 
+import sheaf
 import test_async
 import test_coalesced_compile
 import test_compile
 import test_compile_order
-from compiled import RUNS_INDUCTOR, WHY_NOT
-from pool import run
+from compiled import HAS_COMPILER, compiling, ran
+from pool import fresh, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not RUNS_INDUCTOR, reason=WHY_NOT)]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not HAS_COMPILER, reason="Inductor needs a C++ compiler")]
 
 BODIES = {
     "other sizes, learned": (test_compile.compilations, None),
     "other sizes, given": (test_compile.compilations, torch.tensor),
     "order, learned": (test_compile_order.independent, True),
     "order, given": (test_compile_order.independent, False),
+    "a rank without use": (test_compile_order.keeps_in_step,),
     "several tensors": (test_coalesced_compile.in_order,),
 }
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_inductor(name):
+def test_like_eager(name):
     body, *args = BODIES[name]
     run(2, body, *args, "inductor", timeout=300)
 
@@ -37,3 +39,56 @@ def one_of_each(rank, world):
 
 def test_modes_sums_modules_and_started_calls():
     run(2, one_of_each, timeout=300)
+
+
+def projected(a, b, wa, wb, known):
+    ya, _ = sheaf.all_gather(a @ wa, sizes=known[0])
+    yb, _ = sheaf.all_gather(b @ wb, sizes=known[1])
+    return ya, yb
+
+
+def tempting(rank, world, learned):
+    """Inductor would run the longer one's backward first, to save memory, and a longer one there is on each rank."""
+    sizes = [[300, 2], [2, 300]]
+    known = [None] * 2 if learned else sizes
+    a, b = (torch.ones(rows[rank], 40, requires_grad=True) for rows in sizes)
+    wa, wb = torch.ones(40, 20), torch.ones(40, 30)
+
+    def step():
+        ys = compiled(a, b, wa, wb, known)
+        torch.autograd.backward(ys, [torch.ones_like(y) for y in ys])
+
+    with compiling():
+        compiled = torch.compile(projected, fullgraph=True)
+        step()
+        calls = ran(step)
+    both = [("sizes", 20), ("gather", 20), ("sizes", 30), ("gather", 30)]
+    assert calls == [call for call in both if learned or call[0] == "gather"] + [("scatter", 30), ("scatter", 20)]
+    assert a.grad.eq(2 * 20 * world).all() and b.grad.eq(2 * 30 * world).all()
+
+
+@pytest.mark.parametrize("learned", [True, False], ids=["learned", "given"])
+def test_backward_is_not_sorted_by_memory(learned):
+    run(2, tempting, learned, timeout=240)
+
+
+def cached(rank, world):
+    sizes = [rank + 2 for rank in range(world)]
+    x = torch.ones(sizes[rank], 3, requires_grad=True)
+
+    def step():
+        y, _ = compiled(x)
+        (y * (rank + 1)).sum().backward()
+
+    compiled = torch.compile(lambda x: sheaf.all_gather(x * 2), fullgraph=True)
+    step()
+    assert x.grad.eq(world * (world + 1)).all()
+    return ran(step) if world > 1 else []
+
+
+def test_graphs_cached_for_another_number_of_ranks(tmp_path):
+    expected = {1: [], 2: [("sizes", 3), ("gather", 3), ("scatter", 3)]}
+    for world in (2, 1, 2):
+        outcomes = fresh(world, cached, env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}, timeout=120)
+        assert [outcome.error for outcome in outcomes] == [None] * world, outcomes
+        assert [outcome.value for outcome in outcomes] == [expected[world]] * world

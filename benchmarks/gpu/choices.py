@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Other ways that Sheaf's collectives on a device could have gone, by torch.distributed alone: what its choices and
+thresholds rest on."""
+
+import torch
+import torch.distributed as dist
+
+import sheaf
+from benchmarks.gpu.ranks import lines_of
+from benchmarks.gpu.timing import Body, in_turns, sizes_of
+
+GRAIN = 16
+"""Bytes that a device moves at once."""
+
+GATHER = ["| N | pattern | blocks begin | broadcasts, ms | padded | staged |", "| --- " * 6 + "|"]
+BACK = ["| N | pattern | all_to_all and own sum, ms | reduces |", "| --- " * 4 + "|"]
+SEVERAL = ["| N of each | pattern | one call, ms | eight calls |", "| --- " * 4 + "|"]
+
+
+def broadcasts(x: torch.Tensor, sizes: list[int], slots: list[int]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """One grouped operation into views of one memory, `slots` bytes apart."""
+    whole = x.new_empty(sum(slots))
+    views = [slot[:size] for slot, size in zip(whole.split(slots), sizes, strict=True)]
+    dist.all_gather(views, x)
+    return whole, views
+
+
+def staged(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """The same into aligned memory, and from there to the places."""
+    return torch.cat(broadcasts(x, sizes, [-(-size // GRAIN) * GRAIN for size in sizes])[1])
+
+
+def padded(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """One even collective, and from there to the places."""
+    slot = -(-max(sizes) // GRAIN) * GRAIN
+    staging = x.new_empty(len(sizes), slot)
+    mine = staging[dist.get_rank()]
+    mine[: x.numel()].copy_(x)
+    dist.all_gather_into_tensor(staging.view(-1), mine)
+    return torch.cat([row[:size] for row, size in zip(staging, sizes, strict=True)])
+
+
+def reduces(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """Every rank's rows to it, by a reduce each, in one grouped operation."""
+    blocks = list(whole.split(sizes))
+    own = torch.empty_like(blocks[dist.get_rank()])
+    dist.reduce_scatter(own, blocks)
+    return own
+
+
+def compared(ms: dict[str, float]) -> list[str]:
+    """The first way's milliseconds, and how many times as long the others take."""
+    first, *others = ms.values()
+    return [f"{first:.2f}", *(f"{other / first:.2f}" for other in others)]
+
+
+def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for pattern in ("skew 2", "heavy"):
+        for begin, grain in (("at multiples of 16 B", GRAIN), ("anywhere", 1)):
+            sizes = [size * grain + (grain == 1) for size in sizes_of(pattern, kib * 1024 // grain, world)]
+            x = torch.randint(0, 255, (sizes[rank],), dtype=torch.uint8, device=device)
+            ways: dict[str, Body] = {
+                "broadcasts": lambda x=x, sizes=sizes: broadcasts(x, sizes, sizes)[0],
+                "padded": lambda x=x, sizes=sizes: padded(x, sizes),
+                "staged": lambda x=x, sizes=sizes: staged(x, sizes),
+            }
+            truth = sheaf.all_gather(x, sizes=sizes).tensor
+            assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
+            ms = in_turns(ways, device, rounds, calls, dist.barrier)
+            if rank == 0:
+                cells = [
+                    f"{ms['broadcasts']:.2f}",
+                    *(f"{ms[way] / ms['broadcasts']:.2f}" for way in ways if way != "broadcasts"),
+                ]
+                print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(cells)} |", flush=True)
+
+
+def compare_sums(kib: int, device: str, rounds: int, calls: int) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for pattern in ("even", "skew 2", "heavy"):
+        sizes = sizes_of(pattern, kib * 1024 // 4, world)
+        whole = torch.rand(sum(sizes), device=device)
+        ways: dict[str, Body] = {
+            "sheaf": lambda whole=whole, sizes=sizes: sheaf.reduce_scatter(whole, sizes),
+            "reduces": lambda whole=whole, sizes=sizes: reduces(whole, sizes),
+        }
+        assert torch.allclose(sheaf.reduce_scatter(whole, sizes), reduces(whole, sizes)), "the ways differ"
+        ms = in_turns(ways, device, rounds, calls, dist.barrier)
+        if rank == 0:
+            print(f"back | {kib} KiB | {pattern} | {' | '.join(compared(ms))} |", flush=True)
+
+
+def compare_several(kib: int, device: str, rounds: int, calls: int) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for pattern in ("even", "skew 2"):
+        sizes = sizes_of(pattern, kib * 1024 // 4, world)
+        tensors = [torch.rand(sizes[rank], device=device) for _ in range(8)]
+        ways: dict[str, Body] = {
+            "at once": lambda tensors=tensors: sheaf.all_gather_coalesced(tensors),
+            "one by one": lambda tensors=tensors: [sheaf.all_gather(x) for x in tensors],
+        }
+        ms = in_turns(ways, device, rounds, calls, dist.barrier)
+        if rank == 0:
+            print(
+                f"several | {kib} KiB | {pattern} | {ms['at once']:.2f} | {ms['one by one'] / ms['at once']:.2f} |",
+                flush=True,
+            )
+
+
+def rank_body(device: str, kibs: list[int], rounds: int) -> None:
+    for kib in kibs:
+        calls = 1 if kib > 1024 else 4
+        if device == "cuda":  # Gloo has no uneven lists
+            compare_gathers(kib, device, rounds, calls)
+            compare_sums(kib, device, rounds, calls)
+        if kib <= 1024:
+            compare_several(kib, device, rounds, calls)
+
+
+def tables(device: str, world: int, kibs: list[int], rounds: int) -> dict[str, list[str]]:
+    lines = lines_of("choices", device, world, kibs, rounds)
+    found = {"gather": list(GATHER), "back": list(BACK), "several": list(SEVERAL)}
+    for line in lines:
+        part, _, row = line.partition(" ")
+        found[part].append(row)
+    return found

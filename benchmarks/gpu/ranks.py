@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT
+"""Ranks as processes that share one device: NCCL must take them for hosts of their own."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch.distributed as dist
+
+
+def lines_of(part: str, device: str, world: int, kibs: list[int], rounds: int) -> list[str]:
+    """What rank 0 prints of a part, run by all ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = []
+        for rank in range(world):
+            env = {**os.environ, "NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+            given = [part, rank, world, f"{folder}/store", device, ",".join(map(str, kibs)), rounds]
+            command = [sys.executable, "-m", "benchmarks.gpu", "--rank", *map(str, given)]
+            ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE if rank == 0 else None, text=True))
+        lines, _ = ranks[0].communicate(timeout=600)
+        if any(each.wait(60) for each in ranks):
+            raise SystemExit("a rank failed")
+    return lines.splitlines()
+
+
+def join(rank: int, world: int, store: str, device: str) -> None:
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)

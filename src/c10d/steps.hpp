@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// The collectives that one call asks of a group's backend, on bytes that lie on one device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <vector>
+
+#include "c10d/group_ref.hpp"
+#include "core/engine.hpp"
+#include "core/work.hpp"
+
+namespace sheaf::c10d_engine {
+
+using splits = std::vector<std::int64_t>;  // bytes, by rank
+
+at::Tensor as_tensor(const memory& bytes);
+std::byte* bytes_of(const at::Tensor& x);
+
+class steps {
+ public:
+  // `on` lies on the device in question.
+  steps(const group_ref& group, const call& now, const memory& on);
+
+  const local_work& local() const { return work_; }
+  at::Tensor scratch(std::int64_t bytes) const;
+
+  void gather_even(at::Tensor block, at::Tensor whole);
+  // Each rank's part of `whole`, which lies there in place, to all others: one operation, where the backend can make it
+  // one.
+  void gather_uneven(const at::Tensor& whole, const splits& bytes);
+  void all_to_all(at::Tensor from, splits sent, at::Tensor to, splits received);
+
+ private:
+  template <class Options>
+  Options with() const;
+  template <class Start>
+  void finish(Start&& start);
+  void broadcast_each(const at::Tensor& whole, const splits& bytes);
+
+  const call& now_;
+  const c10::Device device_;
+  const c10::DeviceGuard guard_;
+  const local_work& work_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+}  // namespace sheaf::c10d_engine
