@@ -2,6 +2,7 @@
 """What calls with several tensors take: one value for all of them, or one for each."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -11,6 +12,9 @@ from sheaf._arguments import Sizes, Timeout, check_types, refuse, rows
 from sheaf._group import Ranks
 
 ManySizes: TypeAlias = Sizes | Sequence[Sizes | None] | None
+
+_PLAIN = {torch.Tensor}
+_IS_META, _IS_NESTED = attrgetter("is_meta"), attrgetter("is_nested")
 
 NOT_GIVEN = -(2**63)
 """In the sizes that an op takes, of a tensor whose sizes are to be learned."""
@@ -104,9 +108,10 @@ class Each:
 
 def are_plain(tensors: Any) -> bool:
     """Whether check_types has nothing to object to: what nearly all calls bring, seen at once."""
-    if type(tensors) not in (list, tuple) or not tensors or torch._C._functorch.maybe_current_level() is not None:
+    if type(tensors) not in (list, tuple) or set(map(type, tensors)) != _PLAIN:
         return False
-    return all(type(x) is torch.Tensor and not x.is_nested and not x.is_meta for x in tensors)
+    odd = torch._C._functorch.maybe_current_level() is not None or any(map(_IS_META, tensors))
+    return not odd and not any(map(_IS_NESTED, tensors))
 
 
 def _is_one_row(sizes: object) -> bool:

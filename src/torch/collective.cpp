@@ -6,11 +6,14 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
+#include <new>
 #include <sheaf/error.hpp>
 
 #include "core/pages.hpp"
@@ -303,9 +306,18 @@ std::vector<std::int64_t> rows_of(const std::vector<frame>& frames) {
   return rows;
 }
 
+// In memory that malloc gives at once: torch's allocator aligns to a cache line, which takes longer than all the rest.
 at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows) {
-  at::Tensor sizes = at::detail::empty_cpu({static_cast<std::int64_t>(rows.size())}, at::kLong);
-  std::copy(rows.begin(), rows.end(), sizes.mutable_data_ptr<std::int64_t>());
+  const auto bytes = rows.size() * sizeof(std::int64_t);
+  auto* const data = static_cast<std::int64_t*>(std::malloc(bytes));
+  if (!data) throw std::bad_alloc();
+  std::copy(rows.begin(), rows.end(), data);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       c10::DataPtr(data, data, std::free, c10::Device(c10::kCPU)),
+                                                       c10::GetCPUAllocator(), true);
+  auto sizes = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), c10::DispatchKey::CPU,
+                                                        caffe2::TypeMeta::Make<std::int64_t>());
+  sizes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(rows.size())});
   return sizes;
 }
 
