@@ -114,7 +114,7 @@ build-gpu:
 	$(say) "build for CUDA"
 	@cmake -S . -B $(GPU_BUILD) -DSHEAF_CUDA=ON -DSHEAF_TESTS=ON -DSHEAF_WERROR=ON -DCMAKE_CUDA_ARCHITECTURES=native \
 	  -DPython_EXECUTABLE=$$(command -v $(GPU_PYTHON)) > /dev/null
-	@cmake --build $(GPU_BUILD) --target sheaf cuda_tests place_kernels
+	@cmake --build $(GPU_BUILD) --target sheaf cuda_tests place_kernels cpp_cases
 
 test-gpu: ## CUDA tests: kernels, also under compute-sanitizer, and several ranks on one GPU; GPU_PYTHON has torch and pytest
 	@missing="$(NO_GPU)"; if [ -n "$$missing" ]; then echo "== GPU tests skipped: $$missing"; else $(MAKE) run-gpu-tests; fi

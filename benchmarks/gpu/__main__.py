@@ -21,7 +21,8 @@ one device copy of N, beside `torch.cat` and one strided copy a rank.
 LOCAL = """### Local work
 
 What a rank's device does beside the collective, eight ranks. Along dim 0 Sheaf copies its own block; along dim 1 its
-kernel places all blocks. The padded way pads its own block, joins the padded ones and picks the rows that are real.
+kernel places all blocks; up to 4 MiB, padded, it does both along either. The padded way pads its own block, joins the
+padded ones and picks the rows that are real.
 """
 WHOLE = """### Whole gathers, 4 ranks on one GPU
 

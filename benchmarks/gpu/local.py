@@ -9,12 +9,34 @@ from benchmarks.padded import padded_to, without_padding
 
 ROW = 1024
 """Elements of a row, or chunks of an inner dim."""
+PADDED = 4 * MIB
+"""What Sheaf pads, at most: `padded_bytes` in src/c10d/collectives.cpp."""
 
 
 def padded_local(padded: list[torch.Tensor], own: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
     """What the padded way does on the device beside its collective, which left `padded`; sizes being known."""
     padded_to(own, max(sizes), dim)
     return without_padding(padded, sizes, dim)
+
+
+def sheaf_work(
+    kernels: Kernels | None, blocks: list[torch.Tensor], sizes: list[int], dim: int, whole: torch.Tensor
+) -> list[Body]:
+    """What Sheaf does: along dim 0 the collective puts the others' blocks in their places, and the own one is copied;
+    along others all are placed. What goes padded is copied, and placed along any dim."""
+    padded = WORLD * max(sizes) * ROW * 4 <= PADDED
+    packed = torch.cat([block.flatten() for block in blocks])
+    work: list[Body] = []
+    if dim == 0 or padded:
+        own, to = blocks[0].flatten(), whole.view(-1)[: blocks[0].numel()]
+        work.append(lambda: to.copy_(own))
+    if dim == 1 or padded:
+        if not kernels:
+            return []
+        outer, widths = (ROW, sizes) if dim == 1 else (1, [rows * ROW for rows in sizes])
+        place = kernels.place(Scene("", whole.dtype, 1, tuple(widths)), outer)
+        work.append(lambda: place(packed, whole))
+    return work
 
 
 def measure(kernels: Kernels | None, device: str, mib: int, pattern: str, dim: int, rounds: int) -> str:
@@ -26,12 +48,8 @@ def measure(kernels: Kernels | None, device: str, mib: int, pattern: str, dim: i
         "copy": lambda: again.copy_(whole),
         "padded": lambda: padded_local(padded, blocks[0], sizes, dim),
     }
-    if dim == 0:  # the collective puts the others' blocks in their places
-        ways["sheaf"] = lambda: again[: sizes[0]].copy_(blocks[0])
-    elif kernels:
-        packed = torch.cat([block.flatten() for block in blocks])
-        place = kernels.place(Scene("", whole.dtype, 1, tuple(sizes)), ROW)
-        ways["sheaf"] = lambda: place(packed, again)
+    if work := sheaf_work(kernels, blocks, sizes, dim, again):
+        ways["sheaf"] = lambda: [each() for each in work]
     ms = in_turns(ways, device, rounds, 10)
     assert torch.equal(padded_local(padded, blocks[0], sizes, dim), whole), "the padded way is wrong"
     ratio = f"{ms['padded'] / ms['sheaf']:.1f}x" if "sheaf" in ms else "not measured"

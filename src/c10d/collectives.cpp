@@ -86,11 +86,11 @@ void collectives::all_gather(const call& now, const bundle& all) const {
   const bool padded = !even && world * slot <= padded_bytes;
   if (padded) bytes = splits(world, slot);
 
-  // Along dim 0 the blocks, one after another, are the result; else it is placed from there.
+  // Along dim 0 the blocks, one after another, are the result; else it is placed from there, and from the own one.
   const bool in_place = alone && only.at.outer == 1 && !padded;
   const auto blocks = in_place ? as_tensor(only.whole) : run.scratch(padded ? world * slot : at.bytes());
   auto block = as_tensor(only.own);
-  if (!even || !alone) {
+  if (padded || !alone || (in_place && !even)) {
     block = blocks.split_with_sizes(bytes)[rank_];
     for (std::size_t i = 0; i < all.parts().size(); ++i) {
       const auto own = as_tensor(all.parts()[i].own);
@@ -100,10 +100,11 @@ void collectives::all_gather(const call& now, const bundle& all) const {
   if (even || padded) {
     run.gather_even(block, blocks);
   } else {
-    run.gather_uneven(blocks, bytes);
+    run.gather_uneven(block, blocks, bytes);
   }
   if (in_place) return;
-  const auto from = one_after_another(bytes_of(blocks), bytes);
+  auto from = one_after_another(bytes_of(blocks), bytes);
+  from[rank_] = bytes_of(block);
   for (std::size_t i = 0; i < all.parts().size(); ++i) {
     const auto& one = all.parts()[i];
     if (one.whole.size > 0) run.local().place(one.at, places_of(all, i, from), one.whole.data);

@@ -60,8 +60,9 @@ void steps::gather_even(at::Tensor block, at::Tensor whole) {
   finish([&] { return backend_->_allgather_base(whole, block, with<::c10d::AllgatherOptions>()); });
 }
 
-void steps::broadcast_each(const at::Tensor& whole, const splits& bytes) {
-  const auto parts = whole.split_with_sizes(bytes);
+void steps::broadcast_each(const at::Tensor& block, const at::Tensor& whole, const splits& bytes) {
+  auto parts = whole.split_with_sizes(bytes);
+  parts[backend_->getRank()] = block;
   for (std::size_t root = 0; root < parts.size(); ++root) {
     if (bytes[root] == 0) continue;
     std::vector<at::Tensor> part{parts[root]};
@@ -71,11 +72,11 @@ void steps::broadcast_each(const at::Tensor& whole, const splits& bytes) {
   }
 }
 
-void steps::gather_uneven(const at::Tensor& whole, const splits& bytes) {
-  if (!backend_->supportsCoalescing()) return broadcast_each(whole, bytes);
+void steps::gather_uneven(const at::Tensor& block, const at::Tensor& whole, const splits& bytes) {
+  if (!backend_->supportsCoalescing()) return broadcast_each(block, whole, bytes);
   backend_->startCoalescing();
   try {
-    broadcast_each(whole, bytes);
+    broadcast_each(block, whole, bytes);
   } catch (...) {
     try {
       backend_->endCoalescing();

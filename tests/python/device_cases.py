@@ -46,8 +46,8 @@ def gathers(rank, world, device):
 
 def large_sizes(world):
     """Ragged, even, an empty rank, one with everything: blocks of a MiB and more, some of an odd number of rows."""
-    ragged = [17 + 12 * r for r in range(world)]
-    empty = [0 if r == 0 else 40 + r for r in range(world)]
+    ragged = [51 + 36 * r for r in range(world)]
+    empty = [0 if r == 0 else 80 + r for r in range(world)]
     heavy = [97 if r == world - 1 else 0 for r in range(world)]
     nearly = [97 if r == 0 else 1 for r in range(world)]
     return [ragged, [33] * world, empty, heavy, nearly]

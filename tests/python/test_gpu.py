@@ -75,9 +75,10 @@ KINDS = [
 ]
 
 
+@pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("kinds", KINDS, ids=" and ".join)
-def test_from_cpp(kinds):
-    assert run(2, cpp_cases, kinds, timeout=240)[0] >= len(kinds)
+def test_from_cpp(kinds, world):
+    assert run(world, cpp_cases, kinds, timeout=240)[0] >= len(kinds)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -115,7 +116,7 @@ def test_devices_must_agree():
 
 def without_sync(rank, world):
     """Forward and backward, sizes given and learned, along the first and another dim; small, ragged and even."""
-    for rows in (3, 400):
+    for rows in (3, 2400):  # padded, and one by one
         for sizes in ([rows + r for r in range(world)], [rows] * world):
             for dim in (0, 1):
                 shape = [257, 257]
@@ -164,7 +165,7 @@ def test_drop_ins_do_not_synchronise():
 def not_waiting(rank, world):
     """The host runs ahead of a device that is busy: the calls return before it is done."""
     sizes = [70 + r for r in range(world)]
-    x = torch.ones(sizes[rank], 5000, device="cuda")
+    x = torch.ones(sizes[rank], 20_000, device="cuda")
     sheaf.all_gather(x, sizes=sizes)
     torch.cuda.synchronize()
     busy = torch.cuda.Event()
@@ -172,7 +173,7 @@ def not_waiting(rank, world):
     busy.record()
     y, _ = sheaf.all_gather(x, sizes=sizes)
     assert not busy.query(), "the call waited for the device"
-    assert y.sum().item() == 5000 * sum(sizes)
+    assert y.sum().item() == 20_000 * sum(sizes)
 
 
 def test_the_host_runs_ahead():
@@ -182,7 +183,7 @@ def test_the_host_runs_ahead():
 def on_side_streams(rank, world):
     """What a stream makes late is gathered late; memory that is dropped at once is not handed on too early."""
     sizes = [33 + 9 * r for r in range(world)]
-    parts = [torch.full((rows, 3000), float(r + 1)) for r, rows in enumerate(sizes)]
+    parts = [torch.full((rows, 15_000), float(r + 1)) for r, rows in enumerate(sizes)]
     for dim in (0, 1):
         truth = torch.cat([part if dim == 0 else part.t() for part in parts], dim)
         kept = []
@@ -193,7 +194,7 @@ def on_side_streams(rank, world):
                 x = (parts[rank] * (turn + 1)).cuda(non_blocking=True)
                 kept.append(sheaf.all_gather(x if dim == 0 else x.t(), dim, sizes=sizes).tensor)
                 del x
-                torch.full((200, 3000), -1.0, device="cuda")  # takes what was dropped
+                torch.full((200, 15_000), -1.0, device="cuda")  # takes what was dropped
         torch.cuda.current_stream().wait_stream(stream)
         for turn, got in enumerate(kept):
             same(got.cpu(), truth * (turn + 1), f"turn {turn} along {dim}")
@@ -207,7 +208,7 @@ def waited_for_elsewhere(rank, world):
     """A call that is started on one stream and waited for on others: they run behind it, and the host does not wait.
     What they read is not handed on while they read."""
     sizes = [33 + 9 * r for r in range(world)]
-    parts = [torch.full((rows, 3000), float(r + 1)) for r, rows in enumerate(sizes)]
+    parts = [torch.full((rows, 15_000), float(r + 1)) for r, rows in enumerate(sizes)]
     late, reader, again = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()
     x, y = parts[rank].cuda(), torch.cat(parts).cuda()
 
@@ -229,7 +230,7 @@ def waited_for_elsewhere(rank, world):
         was_done = was_done or handle.done()
         del got, handle
         with torch.cuda.stream(late):
-            torch.full((sum(sizes), 3000), -1.0, device="cuda")  # would take what was dropped
+            torch.full((sum(sizes), 15_000), -1.0, device="cuda")  # would take what was dropped
         torch.cuda.synchronize()
         assert summed.done() and both.done()
         return was_done, copies
@@ -289,7 +290,7 @@ def capture(step, mode):
 
 def captured(rank, world, dim, mode):
     """Ten patterns of counts replayed through one graph, forward and backward."""
-    capacity, counts = device_cases.CAPACITY, torch.zeros((), dtype=torch.int64, device="cuda")
+    capacity, counts = 10, torch.zeros((), dtype=torch.int64, device="cuda")
     parts = device_cases.blocks([capacity] * world, dim)
     shape = torch.cat(parts, dim).shape
     upstream = [device_cases.values(50 + r, shape, torch.float64) for r in range(world)]
@@ -320,10 +321,10 @@ def test_a_captured_graph_is_replayed_with_other_sizes(world, dim, mode):
         assert "was clamped" in text, text
 
 
-def captured_with_sizes(rank, world, known):
+def captured_with_sizes(rank, world, known, width):
     """Sizes are those of the captured call, learned or given; values change."""
     sizes = [2 + r for r in range(world)]
-    x = torch.zeros(sizes[rank], 3, device="cuda", requires_grad=True)
+    x = torch.zeros(sizes[rank], width, device="cuda", requires_grad=True)
 
     def step():
         y, _ = sheaf.all_gather(x, sizes=sizes if known else None)
@@ -335,13 +336,14 @@ def captured_with_sizes(rank, world, known):
         with torch.no_grad():
             x.fill_(10.0 * turn + rank)
         graph.replay()
-        same(y.cpu(), torch.cat([torch.full((n, 3), 10.0 * turn + r) for r, n in enumerate(sizes)]), "value")
-        same(gradient.cpu(), torch.full((sizes[rank], 3), 2.0 * world * (10 * turn + rank)), "gradient")
+        same(y.cpu(), torch.cat([torch.full((n, width), 10.0 * turn + r) for r, n in enumerate(sizes)]), "value")
+        same(gradient.cpu(), torch.full((sizes[rank], width), 2.0 * world * (10 * turn + rank)), "gradient")
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["learned", "given"])
-def test_a_captured_graph_keeps_its_sizes(known):
-    run(3, captured_with_sizes, known, timeout=120)
+@pytest.mark.parametrize("width", [3, 200_000], ids=["padded", "grouped"])
+def test_a_captured_graph_keeps_its_sizes(known, width):
+    run(3, captured_with_sizes, known, width, timeout=120)
 
 
 def compiled(rank, world):
@@ -421,3 +423,18 @@ def test_a_group_of_nccl_alone(headers):
     env = {pool.BACKEND: "nccl", "SHEAF_ENGINE": headers}
     for cpu, refused in values(fresh(2, without_gloo, env=env, timeout=120)):
         assert cpu == "none (the group has no backend for CPU tensors)" and "no engine of this group" in refused
+
+
+def by_messages(rank, world):
+    """Headers go by messages of the group's backend for CPU tensors; the group's first call is a grouped one."""
+    group, sizes = dist.new_group(), [1 + 2 * r for r in range(world)]
+    x = torch.full((sizes[rank], 1 << 20), float(rank), device="cuda")
+    got = sheaf.all_gather(x, group=group).tensor[:, 0].cpu()
+    same(got, torch.cat([torch.full((rows,), float(r)) for r, rows in enumerate(sizes)]), "first call")
+    without_sync(rank, world)
+    return sheaf.engine().cpu
+
+
+def test_headers_by_messages():
+    said = values(fresh(2, by_messages, env={pool.BACKEND: BOTH, "SHEAF_ENGINE": "c10d"}, timeout=120))
+    assert all(cpu.startswith("c10d over gloo") for cpu in said)
