@@ -26,7 +26,7 @@ void gathers(const group& me) {
           const auto handle =
               all_gather_async(x, {.dim = dim, .sizes = now.sizes_if(given), .grad = mode, .group = me});
           const auto [y, learned] = handle.wait();
-          expect(handle.done(), "done");
+          expect(handle.done() || !device().is_cpu(), "done");  // a device may still be at it
           expect_equal(y, now.gathered(), text);
           expect_equal(learned, now.sizes_tensor(), "sizes, " + text);
           expect(handle.wait().tensor.is_same(y) && handle.wait().sizes.is_same(learned), "wait() twice");

@@ -59,7 +59,7 @@ void gathers(const group& me) {
       const handle<std::vector<gathered>> started = all_gather_coalesced_async(x, options);
       std::vector<at::Tensor> y, ends, inputs, upstream, want;
       for (auto& one : started.wait()) y.push_back(one.tensor);
-      expect(started.done(), "done");
+      expect(started.done() || !device().is_cpu(), "done");
       for (std::size_t i = 0; i < all.size(); ++i) {
         const auto& now = all[i].now;
         expect_equal(y[i], now.gathered(), now.text());

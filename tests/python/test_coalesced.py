@@ -213,6 +213,31 @@ def test_second_derivative(world):
     run(world, second_derivative)
 
 
+def second_derivative_of_sums(rank, world, is_async):
+    """The losses of all ranks together are one function of the sums over ranks: by one process."""
+    sizes, dims, ops = patterns(world)[0], [0, 1], ["sum", "mean"]
+    shapes = [(sum(sizes), 3), (2, sum(sizes))]
+    every, tried = (
+        [[values(at + r, shape, torch.float64) for r in range(world)] for shape in shapes] for at in (20, 60)
+    )
+    own = [inputs[rank].clone().requires_grad_() for inputs in every]
+    mine = sheaf.reduce_scatter_coalesced(own, sizes, dims, op=ops, async_op=is_async)
+    firsts = torch.autograd.grad(sum((y**3).sum() for y in (mine.wait() if is_async else mine)), own, create_graph=True)
+    seconds = torch.autograd.grad(sum((v[rank] * g).sum() for v, g in zip(tried, firsts, strict=True)), own)
+    for op, inputs, v, got in zip(ops, every, tried, seconds, strict=True):
+        leaves = [part.clone().requires_grad_() for part in inputs]
+        total = sum(leaves) / (world if op == "mean" else 1)
+        once = torch.autograd.grad((total**3).sum(), leaves, create_graph=True)
+        truth = torch.autograd.grad(sum((a * b).sum() for a, b in zip(v, once, strict=True)), leaves)[rank]
+        torch.testing.assert_close(got, truth, rtol=1e-12, atol=0, msg=op)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "started"])
+@pytest.mark.parametrize("world", WORLDS)
+def test_second_derivative_of_sums(world, is_async):
+    run(world, second_derivative_of_sums, is_async)
+
+
 class Scatters(TorchDispatchMode):
     """The shapes of what each coalesced scatter is called with."""
 

@@ -10,7 +10,7 @@ import test_coalesced_compile
 import test_compile
 import test_compile_order
 from compiled import HAS_COMPILER, compiling, ran
-from pool import fresh, run
+from pool import fresh, run, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not HAS_COMPILER, reason="Inductor needs a C++ compiler")]
 
@@ -73,22 +73,10 @@ def test_backward_is_not_sorted_by_memory(learned):
 
 
 def cached(rank, world):
-    sizes = [rank + 2 for rank in range(world)]
-    x = torch.ones(sizes[rank], 3, requires_grad=True)
-
-    def step():
-        y, _ = compiled(x)
-        (y * (rank + 1)).sum().backward()
-
-    compiled = torch.compile(lambda x: sheaf.all_gather(x * 2), fullgraph=True)
-    step()
-    assert x.grad.eq(world * (world + 1)).all()
-    return ran(step) if world > 1 else []
+    test_compile_order.in_order(rank, world, True, True, torch.compile(test_compile_order.three, fullgraph=True))
 
 
 def test_graphs_cached_for_another_number_of_ranks(tmp_path):
-    expected = {1: [], 2: [("sizes", 3), ("gather", 3), ("scatter", 3)]}
-    for world in (2, 1, 2):
-        outcomes = fresh(world, cached, env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}, timeout=120)
-        assert [outcome.error for outcome in outcomes] == [None] * world, outcomes
-        assert [outcome.value for outcome in outcomes] == [expected[world]] * world
+    """torch 2.13 keeps no graph with our ops on disk; should it, the calls must be the same in the same order."""
+    for world in (3, 2, 3):
+        values(fresh(world, cached, env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}, timeout=200))
