@@ -215,6 +215,25 @@ void disagreements(const group& me) {
       [&] { all_gather_coalesced({x, ids}, {.dim = {0, 0, 0}, .group = me}); }, rest);
 }
 
+void sums_that_disagree(const group& me) {
+  const auto sizes = at::full({me.world()}, 2, at::kLong);
+  const auto y = at::ones({2 * me.world(), 3}), wide = at::ones({2 * me.world(), 4});
+  for (const bool started : {false, true}) {
+    const auto sum = [&](std::vector<at::Tensor> tensors, per_tensor<std::int64_t> dim = 0,
+                         reduce_op op = reduce_op::sum) {
+      const reduce_scatter_coalesced_options options{.dim = dim, .op = op, .group = me};
+      started ? reduce_scatter_coalesced_async(tensors, sizes, options).wait()
+              : reduce_scatter_coalesced(tensors, sizes, options);
+    };
+    const auto rest = [&] { sum({y, y}); };
+    expect_error(me, "ranks disagree on the number of tensors", [&] { sum({y}); }, rest);
+    expect_error(me, "ranks disagree on dtype of tensor 1", [&] { sum({y, y.to(at::kDouble)}); }, rest);
+    expect_error(me, "ranks disagree on the size of dim 1 of tensor 1", [&] { sum({y, wide}); }, rest);
+    expect_error(me, "ranks disagree on", [&] { sum({y, y}, 0, reduce_op::mean); }, rest);
+    expect_error(me, "refuses: tensor 0: dim must be from -2 to 1, got 2", [&] { sum({y, y}, 2); }, rest);
+  }
+}
+
 }  // namespace
 
 case_list coalesced_cases() {
@@ -224,7 +243,8 @@ case_list coalesced_cases() {
           {"coalesced/second_derivatives", second_derivatives},
           {"coalesced/ranks_need_different_gradients", ranks_need_different_gradients},
           {"coalesced/more_sizes_than_a_frame_holds", more_sizes_than_a_frame_holds},
-          {"coalesced/disagreements", disagreements}};
+          {"coalesced/disagreements", disagreements},
+          {"coalesced/sums_that_disagree", sums_that_disagree}};
 }
 
 }  // namespace sheaf::test

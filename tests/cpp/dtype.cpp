@@ -38,6 +38,35 @@ void every_type_is_gathered(const group& me) {
   for (const auto type : floats) gathered(me, type);
 }
 
+// All of them in one call, plain and started: gathered, and summed where they can be.
+void every_type_at_once(const group& me) {
+  std::vector<at::ScalarType> types(std::begin(integers), std::end(integers));
+  types.insert(types.end(), std::begin(floats), std::end(floats));
+  types.push_back(at::kBool);
+  for (const std::int64_t width : {5, 9001}) {
+    std::vector<ragged> all;
+    std::vector<at::Tensor> blocks, wholes;
+    for (const auto type : types) {
+      all.push_back({.sizes = some_sizes(me.world()), .dim = 1, .shape = {2, 3, width}, .type = type});
+      blocks.push_back(all.back().block(me.rank()));
+      if (type != at::kBool) wholes.push_back(all.back().whole(me.rank()));
+    }
+    const auto sizes = all[0].sizes_tensor();
+    for (const bool started : {false, true}) {
+      const all_gather_coalesced_options one{.dim = 1, .group = me};
+      const auto gathered =
+          started ? all_gather_coalesced_async(blocks, one).wait() : all_gather_coalesced(blocks, one);
+      for (std::size_t i = 0; i < all.size(); ++i) expect_equal(gathered[i].tensor, all[i].gathered(), all[i].text());
+      const reduce_scatter_coalesced_options other{.dim = 1, .group = me};
+      const auto summed = started ? reduce_scatter_coalesced_async(wholes, sizes, other).wait()
+                                  : reduce_scatter_coalesced(wholes, sizes, other);
+      for (std::size_t i = 0; i < wholes.size(); ++i) {
+        expect_equal(summed[i], all[i].rows_of(all[i].summed(), me.rank()), "sum, " + all[i].text());
+      }
+    }
+  }
+}
+
 // Any byte may stand in a float, infinities and NaNs with a payload too: none is changed.
 void any_bytes_are_gathered(const group& me) {
   std::vector<at::Tensor> blocks;
@@ -110,6 +139,7 @@ std::string digest_of_sums(const group& me) {
 
 case_list dtype_cases() {
   return {{"dtype/every_type_is_gathered", every_type_is_gathered},
+          {"dtype/every_type_at_once", every_type_at_once},
           {"dtype/any_bytes_are_gathered", any_bytes_are_gathered},
           {"dtype/sums_are_right_to_the_bit", sums_are_right_to_the_bit},
           {"dtype/order_and_rounding", order_and_rounding_are_those_of_the_contract}};

@@ -213,6 +213,12 @@ def test_engine_is_told(engine):
         assert cpu.startswith(expected) and cuda.startswith("none")
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
+def test_a_build_without_cuda_has_no_trace_of_it():
+    built = sheaf.LIBRARY.path.read_bytes()
+    assert not any(name in built for name in (b"libcuda", b"c10_cuda", b"nccl", b"N5sheaf4cuda"))
+
+
 def test_python_m_sheaf():
     said = subprocess.run([sys.executable, "-m", "sheaf"], capture_output=True, text=True, timeout=60, check=True)
     assert "built for torch 2." in said.stdout and "gloo" in said.stdout, said.stdout
