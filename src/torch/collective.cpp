@@ -6,14 +6,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <exception>
-#include <new>
 #include <sheaf/error.hpp>
 
 #include "core/pages.hpp"
@@ -45,6 +42,13 @@ std::vector<bool> any_records_of(const std::vector<frame>& frames) {
     }
   }
   return any;
+}
+
+// Without the dispatcher, which would take longer.
+at::Tensor empty_on_host(at::IntArrayRef shape, at::ScalarType type) {
+  const auto bytes = c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(type));
+  return bytes <= static_cast<std::int64_t>(small_bytes) ? small_tensor(shape, type)
+                                                         : at::detail::empty_cpu(shape, type);
 }
 
 at::DimVector shape_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
@@ -306,18 +310,9 @@ std::vector<std::int64_t> rows_of(const std::vector<frame>& frames) {
   return rows;
 }
 
-// In memory that malloc gives at once: torch's allocator aligns to a cache line, which takes longer than all the rest.
 at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows) {
-  const auto bytes = rows.size() * sizeof(std::int64_t);
-  auto* const data = static_cast<std::int64_t*>(std::malloc(bytes));
-  if (!data) throw std::bad_alloc();
-  std::copy(rows.begin(), rows.end(), data);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       c10::DataPtr(data, data, std::free, c10::Device(c10::kCPU)),
-                                                       c10::GetCPUAllocator(), true);
-  auto sizes = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), c10::DispatchKey::CPU,
-                                                        caffe2::TypeMeta::Make<std::int64_t>());
-  sizes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(rows.size())});
+  at::Tensor sizes = empty_on_host({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  std::copy(rows.begin(), rows.end(), sizes.mutable_data_ptr<std::int64_t>());
   return sizes;
 }
 
@@ -355,7 +350,7 @@ reduction reduction_of(gradient mode) { return mode == gradient::mean ? reductio
 at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {
   const auto shape = shape_with_rows(x, dim, rows);
   if (!x.is_cpu()) return at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
-  at::Tensor result = at::detail::empty_cpu(shape, x.scalar_type());  // the dispatcher would take longer
+  at::Tensor result = empty_on_host(shape, x.scalar_type());
   prefer_huge_pages(static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes());
   return result;
 }

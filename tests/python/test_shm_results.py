@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import resource
+import threading
 import time
 from pathlib import Path
 
@@ -406,3 +407,28 @@ def test_a_steady_loop_takes_nothing_more():
         faults = (end["faults"] - middle["faults"]) / (calls / 2)
         assert faults < 20, f"{faults} page faults a call"
         print(f"{faults:.2f} page faults a call, {end['KiB'] - middle['KiB']} KiB more")
+
+
+def small_results_live_apart(rank, world):
+    """Small results take the memory of dropped ones: in any order, dropped by any thread, and some are resized."""
+    kept = {}
+    for number in range(400):
+        rows = [(7 * number + 3 * r) % 50 for r in range(world)]
+        y, sizes = sheaf.all_gather(torch.full((rows[rank], 1 + number % 9), float(number)))
+        assert sizes.tolist() == rows and y.data_ptr() % 64 == 0
+        kept[number] = (y, y.numel(), sizes, rows)
+        if number % 5 == 4:
+            dropped = [kept.pop(old) for old in list(kept)[:: 2 + number % 3]]
+            thread = threading.Thread(target=dropped.clear)
+            thread.start()
+            thread.join()
+        if number % 40 == 0 and kept:
+            y, *_ = kept[number]
+            y.resize_(5000).fill_(float(number))
+            kept[number] = (y, 5000, *kept[number][2:])
+        for old, (y, count, sizes, rows) in kept.items():
+            assert y.numel() == count and y.eq(old).all() and sizes.tolist() == rows, (old, number)
+
+
+def test_small_results_live_apart():
+    run(2, small_results_live_apart, timeout=60)
