@@ -24,8 +24,8 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
         pool.close_all()
 
 
-LONG = ("test_compat", "test_cpp_on_gloo")
-"""What takes minutes on each engine: `make test` runs it on c10d, `make slow-test` on the other."""
+LONG = ("test_compat", "test_cpp_on_gloo", "test_deadlines", "test_left_out")
+"""What takes long on each engine: `make test` runs it on c10d, `make slow-test` on the other."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

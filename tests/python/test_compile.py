@@ -35,7 +35,7 @@ def opcheck(rank, world):
             torch.library.opcheck(ops.reduce_scatter_sized.default, (y, rows, own, 0, world, mode, name))
 
 
-@pytest.mark.parametrize("world", [*WORLDS, 5])
+@pytest.mark.parametrize("world", [*WORLDS, pytest.param(5, marks=pytest.mark.slow)])
 def test_opcheck(world):
     run(world, opcheck, timeout=120)
 

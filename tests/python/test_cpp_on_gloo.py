@@ -89,7 +89,8 @@ def test_every_case(world: int) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("setting", [pytest.param("SHEAF_MESSAGE_BYTES=1000", marks=pytest.mark.slow), "SHEAF_CHECK=1"])
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["SHEAF_MESSAGE_BYTES=1000", "SHEAF_CHECK=1"])
 def test_every_case_with(setting: str) -> None:
     name, value = setting.split("=")
     counts = values(fresh(3, perform_most, env={"SHEAF_ENGINE": "c10d", name: value}, timeout=CASES_S))
