@@ -110,11 +110,11 @@ memory bundle::run(int owner, std::int64_t first, std::int64_t count) const {
   return found;
 }
 
-void bundle::pack(int owner, std::int64_t first, std::int64_t count, std::byte* to) const {
+void bundle::pack(int owner, std::int64_t first, std::int64_t count, std::byte* to, readers next) const {
   std::int64_t done = 0;
   for_each(owner, first, count, [&](const interval& one) {
     std::fill_n(to + done, one.from - done, std::byte{0});
-    sheaf::pack(one.of.at, owner, one.of.whole.data, one.first, one.count, to + one.from);
+    sheaf::pack(one.of.at, owner, one.of.whole.data, one.first, one.count, to + one.from, next);
     done = one.from + one.count;
   });
   std::fill_n(to + done, count - done, std::byte{0});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/engine.hpp"
+#include "core/stream.hpp"
 
 namespace sheaf {
 
@@ -51,7 +52,7 @@ class bundle {
   // Bytes [first, first + count) of owner's packed block, of a reduction: where they lie in one run already, else none;
   // a copy of them; and the sum over ranks of such bytes, in rank order.
   memory run(int owner, std::int64_t first, std::int64_t count) const;
-  void pack(int owner, std::int64_t first, std::int64_t count, std::byte* to) const;
+  void pack(int owner, std::int64_t first, std::int64_t count, std::byte* to, readers next = readers::near) const;
   void sum(int owner, std::int64_t first, std::span<const std::byte* const> sources, std::byte* out,
            std::size_t count) const;
 

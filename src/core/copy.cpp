@@ -6,7 +6,6 @@
 
 #include "core/interval.hpp"
 #include "core/parallel.hpp"
-#include "core/stream.hpp"
 
 namespace sheaf {
 namespace {
@@ -17,6 +16,7 @@ struct chunks {
   std::int64_t count;
   std::int64_t to_stride;
   std::int64_t from_stride;
+  readers next = readers::near;
 
   std::int64_t total() const { return bytes * count; }
 };
@@ -26,6 +26,8 @@ template <std::int64_t Bytes>
 void copy_fixed(std::byte* to, const std::byte* from, const chunks& all) {
   for (std::int64_t i = 0; i < all.count; ++i) std::memcpy(to + i * all.to_stride, from + i * all.from_stride, Bytes);
 }
+
+void copy(std::byte* to, const std::byte* from, std::int64_t bytes) { std::memcpy(to, from, bytes); }
 
 void copy_here(std::byte* to, const std::byte* from, const chunks& all) {
   switch (all.bytes) {
@@ -44,9 +46,11 @@ void copy_here(std::byte* to, const std::byte* from, const chunks& all) {
     default:
       break;
   }
+  const bool streamed = is_streamed(all.bytes, all.next);
   for (std::int64_t i = 0; i < all.count; ++i) {
-    stream_or_copy(to + i * all.to_stride, from + i * all.from_stride, all.bytes);
+    (streamed ? stream : copy)(to + i * all.to_stride, from + i * all.from_stride, all.bytes);
   }
+  if (streamed) end_streams();
 }
 
 // Less than this a thread is not worth its waking.
@@ -54,7 +58,7 @@ constexpr std::int64_t thread_bytes = 1 << 20;
 
 void copy_chunks(std::byte* to, const std::byte* from, chunks all) {
   if (all.total() == 0) return;  // memcpy must not see the null pointers of empty tensors
-  if (all.to_stride == all.bytes && all.from_stride == all.bytes) all = {all.total(), 1, 0, 0};
+  if (all.to_stride == all.bytes && all.from_stride == all.bytes) all = {all.total(), 1, 0, 0, all.next};
   const auto most = all.total() / thread_bytes;
   const auto parts = most <= 1 ? most : std::min<std::int64_t>(thread_count(), most);
   if (parts <= 1) return copy_here(to, from, all);
@@ -62,7 +66,7 @@ void copy_chunks(std::byte* to, const std::byte* from, chunks all) {
     parallel(parts, [&](std::int64_t part) {
       const auto first = all.bytes * part / parts / 64 * 64;
       const auto last = part + 1 == parts ? all.bytes : all.bytes * (part + 1) / parts / 64 * 64;
-      stream_or_copy(to + first, from + first, last - first);
+      stream_or_copy(to + first, from + first, last - first, all.next);
     });
     return;
   }
@@ -77,9 +81,9 @@ void copy_chunks(std::byte* to, const std::byte* from, chunks all) {
 }  // namespace
 
 void pack(const layout& at, int rank, const std::byte* whole, std::int64_t first, std::int64_t count,
-          std::byte* packed) {
+          std::byte* packed, readers next) {
   for_interval(at, rank, first, count, [&](std::int64_t from, std::int64_t to, std::int64_t bytes, std::int64_t n) {
-    copy_chunks(packed + to, whole + from, {bytes, n, bytes, at.chunk_bytes()});
+    copy_chunks(packed + to, whole + from, {bytes, n, bytes, at.chunk_bytes(), next});
   });
 }
 
@@ -90,9 +94,9 @@ void unpack(const layout& at, int rank, std::int64_t first, std::int64_t count, 
   });
 }
 
-void place(const layout& at, int rank, const std::byte* packed, std::byte* whole) {
+void place(const layout& at, int rank, const std::byte* packed, std::byte* whole, readers next) {
   const auto chunk = at.block_chunk_bytes(rank);
-  copy_chunks(whole + at.block_offset(rank), packed, {chunk, at.outer, at.chunk_bytes(), chunk});
+  copy_chunks(whole + at.block_offset(rank), packed, {chunk, at.outer, at.chunk_bytes(), chunk, next});
 }
 
 void copy_block(const layout& at, int rank, const std::byte* from, std::byte* to) {

@@ -10,8 +10,10 @@
 namespace sheaf {
 namespace {
 
-// Below, what was written is better left in the cache for whoever reads it next.
+// From here on no cache keeps what was written, and the lines need not be read before. Below, near readers are served
+// by a cache, and far ones by memory, unless it is little.
 constexpr std::int64_t worth_streaming = std::int64_t{8} << 20;
+constexpr std::int64_t worth_streaming_far = std::int64_t{1} << 10;
 
 #if defined(__x86_64__)
 [[gnu::target("avx2")]] void stream_avx2(std::byte* to, const std::byte* from, std::int64_t bytes) {
@@ -28,19 +30,46 @@ constexpr std::int64_t worth_streaming = std::int64_t{8} << 20;
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 64), c);
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 96), d);
   }
-  _mm_sfence();  // such stores pass by the release that tells others of them
   std::memcpy(to + i, from + i, bytes - i);
 }
 #endif
 
-}  // namespace
-
-void stream_or_copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+bool can_stream() {
 #if defined(__x86_64__)
   static const bool avx2 = __builtin_cpu_supports("avx2");
-  if (avx2 && bytes >= worth_streaming) return stream_avx2(to, from, bytes);
+  return avx2;
+#else
+  return false;
 #endif
+}
+
+}  // namespace
+
+bool is_streamed(std::int64_t bytes, readers next) {
+  return bytes >= (next == readers::far ? worth_streaming_far : worth_streaming) && can_stream();
+}
+
+void stream(std::byte* to, const std::byte* from, std::int64_t bytes) {
+#if defined(__x86_64__)
+  stream_avx2(to, from, bytes);
+#else
   std::memcpy(to, from, bytes);
+#endif
+}
+
+void end_streams() {
+#if defined(__x86_64__)
+  _mm_sfence();  // such stores pass by the release that tells others of them
+#endif
+}
+
+void stream_or_copy(std::byte* to, const std::byte* from, std::int64_t bytes, readers next) {
+  if (is_streamed(bytes, next)) {
+    stream(to, from, bytes);
+    end_streams();
+  } else {
+    std::memcpy(to, from, bytes);
+  }
 }
 
 }  // namespace sheaf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// memcpy that does not read the lines it will overwrite, where a copy is too large for any cache.
+// memcpy that goes past the caches, where what it writes is better not left in one.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,14 @@
 
 namespace sheaf {
 
-void stream_or_copy(std::byte* to, const std::byte* from, std::int64_t bytes);
+// Who reads next what is written: cores that share a cache with this one, or such that find it sooner in memory.
+enum class readers { near, far };
+
+bool is_streamed(std::int64_t bytes, readers next);
+// Others may not be told of what was streamed before end_streams().
+void stream(std::byte* to, const std::byte* from, std::int64_t bytes);
+void end_streams();
+// All of that, where it is worth it.
+void stream_or_copy(std::byte* to, const std::byte* from, std::int64_t bytes, readers next);
 
 }  // namespace sheaf

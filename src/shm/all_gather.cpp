@@ -2,7 +2,6 @@
 // Move: every rank writes its block once, to its place in a segment that all of them see: N / W bytes a rank, whatever
 // the dim. Where the result must be private, the others' blocks are copied out of the segment.
 #include <algorithm>
-#include <cstring>
 
 #include "core/copy.hpp"
 #include "shm/engine.hpp"
@@ -24,10 +23,11 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
   auto* shared = place_->shared(segment);
   const auto first = at.outer == 1 ? static_cast<std::size_t>(at.block_offset(rank_)) : 0;
   pool_->warm_for_writing(segment, first, at.outer == 1 ? own.size : result.size);
-  place(at, rank_, own.data, shared);
-  publish(&board::progress, moment(waiting.now().head.sequence, 1));
+  place(at, rank_, own.data, shared, distance_.others());
+  publish_first_step(waiting.now().head.sequence);
   if (result.data == place_->view(segment)) {
     await_step_of_all(waiting, 1, &board::progress);
+    measure_distance(waiting.now().head.sequence);
     pool_->warm_for_reading(segment, result.size);
     return;
   }
@@ -37,6 +37,7 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
     await_step(waiting, peer, 1, &board::progress);
     copy_block(at, peer, shared, result.data);
   }
+  measure_distance(waiting.now().head.sequence);
 }
 
 void engine::gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result) {
@@ -54,7 +55,7 @@ void engine::gather_in_steps(patience& waiting, const layout& at, const memory& 
     if (step >= 2) await_step_of_all(waiting, step - 1, &board::consumed);
     const auto offset = step % 2 * half;
     if (const auto bytes = part(rank_, step)) {
-      std::memcpy(place_->staging(rank_) + offset, own.data + step * half, bytes);
+      stream_or_copy(place_->staging(rank_) + offset, own.data + step * half, bytes, distance_.others());
     }
     publish(&board::progress, moment(sequence, step + 1));
     for (int turn = 1; turn < world_; ++turn) {

@@ -63,6 +63,7 @@ class scatter {
   }
 
  private:
+  std::uint64_t sequence() const { return waiting_.now().head.sequence; }
   std::byte* buffer(int from, int to, std::int64_t step) const {
     return engine_.place_->staging(from) + (step % 2 * engine_.world_ + to) * chunk_;
   }
@@ -72,10 +73,12 @@ class scatter {
       const int reducer = (engine_.rank_ + turn) % engine_.world_;
       const auto* part = plan_.at(reducer, step);
       if (part) {
-        all_.pack(part->owner, part->first, part->bytes, buffer(engine_.rank_, reducer, step));
+        all_.pack(part->owner, part->first, part->bytes, buffer(engine_.rank_, reducer, step),
+                  engine_.distance_.others());
       }
     }
-    engine_.publish(&board::progress, moment(waiting_.now().head.sequence, step + 1));
+    if (step == 0) return engine_.publish_first_step(sequence());
+    engine_.publish(&board::progress, moment(sequence(), step + 1));
   }
 
   const std::byte* own_contribution(const piece& part, std::byte* packed) const {
@@ -97,9 +100,10 @@ class scatter {
         sources[peer] =
             peer == engine_.rank_ ? own_contribution(*part, packed_.data) : buffer(peer, engine_.rank_, step);
       }
+      if (step == 0) engine_.measure_distance(sequence());
       all_.sum(part->owner, part->first, sources, out(*part), part->bytes);
     }
-    engine_.publish(&board::consumed, moment(waiting_.now().head.sequence, step + 1));
+    engine_.publish(&board::consumed, moment(sequence(), step + 1));
   }
 
   engine& engine_;

@@ -88,6 +88,29 @@ TEST(copy, every_chunk_width) {
   }
 }
 
+// Past the caches, from any address to any other.
+TEST(copy, for_far_readers) {
+  std::mt19937 random(19);
+  for (int round = 0; round < 200; ++round) {
+    const auto width = std::uniform_int_distribution<std::int64_t>(900, 2500)(random);
+    const auto at = sheaf::make_layout(extents{3, 1}, 1, extents{width / 3, width, 5}, 1);
+    const auto whole = random_bytes(random, at.bytes());
+    const auto count = at.block_bytes(1);
+    const auto shift = round % 67;
+    bytes packed(shift + count + 1);
+    sheaf::pack(at, 1, whole.data(), 0, count, packed.data() + shift, sheaf::readers::far);
+    const auto expected = packed_by_bytes(at, 1, whole, 0, count);
+    ASSERT_EQ(bytes(packed.begin() + shift, packed.end() - 1), expected);
+    ASSERT_EQ(packed.back(), std::byte{0});
+
+    auto again = random_bytes(random, at.bytes());
+    auto wanted = again;
+    for (std::int64_t i = 0; i < count; ++i) wanted[place_of(at, 1, i)] = expected[i];
+    sheaf::place(at, 1, packed.data() + shift, again.data(), sheaf::readers::far);
+    ASSERT_EQ(again, wanted);
+  }
+}
+
 TEST(copy, empty_blocks_touch_no_memory) {
   const auto rows = sheaf::make_layout(extents{2, 3}, 0, extents{0, 0}, 4);
   const auto columns = sheaf::make_layout(extents{0, 3}, 1, extents{1, 2}, 4);
