@@ -62,10 +62,8 @@ class Case:
 
     @property
     def calls(self) -> int:
-        """In a row for one round: a small one alone would be lost in how ranks start."""
-        if self.nbytes > 64 * KIB:
-            return 1
-        return 40 if self.nbytes <= 4 * KIB else 10
+        """At least so many in a row for one round: a small one alone would be lost in how ranks start."""
+        return 10 if self.nbytes <= 64 * KIB else 1
 
     @property
     def patience(self) -> int:

@@ -16,6 +16,7 @@ from benchmarks.launch import Report, meet, run_ranks
 from benchmarks.results import Result, Timing, summary
 
 SMALL = 64 * KIB  # sent apart from its header, as large results are
+FULL_ROUND, MOST_CALLS = 5.0, 400  # milliseconds, and calls in them
 
 
 def nothing() -> None:
@@ -37,7 +38,8 @@ class Workload:
 
     `refresh` runs before every round, untimed: it changes every element of the inputs and, in place, of `expected`. So
     no earlier answer is right again, neither a candidate's own nor one that the allocator hands on in freed memory.
-    `calls` calls in a row, with the same inputs, are one round: a single small one would be lost in how ranks start.
+    At least `calls` calls in a row, with the same inputs, are one round; more than one may be more, as many as fill a
+    round: a single small one would be lost in how ranks start, and in what the candidate before left in the caches.
     """
 
     expected: torch.Tensor
@@ -101,12 +103,15 @@ def workload_of(case: Case, rank: int, groups: Groups, wanted: tuple[str, ...] =
 def measure(work: Workload, seconds: float, bounds: tuple[int, int]) -> tuple[int, dict[str, Timing]]:
     """Called by every rank: all candidates in turn, round by round; the same numbers come back on every rank."""
     wrong = torch.zeros(len(work.candidates), dtype=torch.int64)
-    one_round(work, 0, wrong)  # warm-up
+    calls = [work.calls] * len(work.candidates)
+    warm = one_round(work, 0, calls, wrong)
+    if work.calls > 1:
+        calls = calls_that_fill(warm, work.calls)
     begin = time.perf_counter()
-    first = one_round(work, 1, wrong)
+    first = one_round(work, 1, calls, wrong)
     rounds = agree_on_rounds(seconds / (time.perf_counter() - begin), bounds)
 
-    own = torch.stack([first, *(one_round(work, turn, wrong) for turn in range(2, rounds + 1))])
+    own = torch.stack([first, *(one_round(work, turn, calls, wrong) for turn in range(2, rounds + 1))])
     dist.all_reduce(own, op=dist.ReduceOp.MAX)
     dist.all_reduce(wrong)
     columns: list[list[float]] = own.t().tolist()
@@ -114,8 +119,14 @@ def measure(work: Workload, seconds: float, bounds: tuple[int, int]) -> tuple[in
     return rounds, {name: summary(*column) for name, *column in zip(names, columns, wrong.tolist(), strict=True)}
 
 
-def one_round(work: Workload, turn: int, wrong: torch.Tensor) -> torch.Tensor:
-    """Every candidate once, the first one changing from round to round; this rank's times in milliseconds."""
+def calls_that_fill(times: torch.Tensor, fewest: int) -> list[int]:
+    """How many calls of each candidate fill a round, from the milliseconds of one on this rank; the same on every rank."""
+    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    return [max(fewest, min(MOST_CALLS, int(FULL_ROUND / each))) for each in times.tolist()]
+
+
+def one_round(work: Workload, turn: int, calls: list[int], wrong: torch.Tensor) -> torch.Tensor:
+    """Every candidate in turn, the first one changing from round to round; this rank's milliseconds a call."""
     count = len(work.candidates)
     times = torch.zeros(count, dtype=torch.float64)
     for index in ((turn + step) % count for step in range(count)):
@@ -123,12 +134,12 @@ def one_round(work: Workload, turn: int, wrong: torch.Tensor) -> torch.Tensor:
         work.refresh()
         meet()
         spent, results = 0, []
-        for _ in range(work.calls):
+        for _ in range(calls[index]):
             each.prepare()
             begin = time.perf_counter_ns()
             results.append(each.call())
             spent += time.perf_counter_ns() - begin
-        times[index] = spent / work.calls / 1e6
+        times[index] = spent / calls[index] / 1e6
         wrong[index] += sum(not torch.equal(result, work.expected) for result in results)
         del results  # and nobody has written into them: it may be memory that the ranks share
     return times

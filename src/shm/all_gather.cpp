@@ -23,11 +23,10 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
   auto* shared = place_->shared(segment);
   const auto first = at.outer == 1 ? static_cast<std::size_t>(at.block_offset(rank_)) : 0;
   pool_->warm_for_writing(segment, first, at.outer == 1 ? own.size : result.size);
-  place(at, rank_, own.data, shared, distance_.others());
-  publish_first_step(waiting.now().head.sequence);
+  place(at, rank_, own.data, shared, readers_of(waiting.now().head.sequence, at.bytes()));
+  publish(&board::progress, moment(waiting.now().head.sequence, 1));
   if (result.data == place_->view(segment)) {
     await_step_of_all(waiting, 1, &board::progress);
-    measure_distance(waiting.now().head.sequence);
     pool_->warm_for_reading(segment, result.size);
     return;
   }
@@ -37,12 +36,12 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
     await_step(waiting, peer, 1, &board::progress);
     copy_block(at, peer, shared, result.data);
   }
-  measure_distance(waiting.now().head.sequence);
 }
 
 void engine::gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result) {
   constexpr auto half = static_cast<std::int64_t>(geometry::staging_bytes / 2);
   const auto sequence = waiting.now().head.sequence;
+  const auto next = readers_of(sequence, at.bytes());
   std::int64_t longest = 0;
   for (int peer = 0; peer < world_; ++peer) longest = std::max(longest, at.block_bytes(peer));
   const auto part = [&](int peer, std::int64_t step) {
@@ -55,7 +54,7 @@ void engine::gather_in_steps(patience& waiting, const layout& at, const memory& 
     if (step >= 2) await_step_of_all(waiting, step - 1, &board::consumed);
     const auto offset = step % 2 * half;
     if (const auto bytes = part(rank_, step)) {
-      stream_or_copy(place_->staging(rank_) + offset, own.data + step * half, bytes, distance_.others());
+      stream_or_copy(place_->staging(rank_) + offset, own.data + step * half, bytes, next);
     }
     publish(&board::progress, moment(sequence, step + 1));
     for (int turn = 1; turn < world_; ++turn) {

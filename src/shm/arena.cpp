@@ -13,8 +13,7 @@ constexpr std::size_t up_to_huge_page(std::size_t bytes) { return (bytes + page 
 }  // namespace
 
 std::size_t geometry::slots_at() const { return up_to_huge_page(world * sizeof(board)); }
-std::size_t geometry::marks_at() const { return slots_at() + up_to_huge_page(world * ring_slots * sizeof(slot)); }
-std::size_t geometry::staging_at() const { return marks_at() + up_to_huge_page(world * sizeof(marks)); }
+std::size_t geometry::staging_at() const { return slots_at() + up_to_huge_page(world * ring_slots * sizeof(slot)); }
 std::size_t geometry::segments_at() const { return staging_at() + world * staging_bytes; }
 std::size_t geometry::bytes() const { return segments_at() + segment_count * up_to_huge_page(segment_bytes); }
 
@@ -34,10 +33,6 @@ std::shared_ptr<arena> arena::for_threads(const geometry& shape) {
 }
 
 board& arena::of(int rank) const { return reinterpret_cast<board*>(control_.data())[rank]; }
-
-marks& arena::marks_of(int rank) const {
-  return reinterpret_cast<marks*>(control_.data() + shape_.marks_at())[rank];
-}
 
 slot& arena::slot_of(int rank, std::uint64_t sequence) const {
   auto* slots = reinterpret_cast<slot*>(control_.data() + shape_.slots_at());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory that the ranks of one group share: boards, slots, marks, staging buffers and the segments of the pool, in one
+// The memory that the ranks of one group share: boards, slots, staging buffers and the segments of the pool, in one
 // sealed file. It lives as long as the group or any result in it.
 #pragma once
 
@@ -17,7 +17,6 @@ struct geometry {
 
   static constexpr std::size_t staging_bytes = std::size_t{4} << 20;  // a rank
   std::size_t slots_at() const;
-  std::size_t marks_at() const;
   std::size_t staging_at() const;
   std::size_t segments_at() const;
   std::size_t bytes() const;
@@ -32,7 +31,6 @@ class arena {
 
   const geometry& shape() const { return shape_; }
   board& of(int rank) const;
-  marks& marks_of(int rank) const;
   slot& slot_of(int rank, std::uint64_t sequence) const;
   std::byte* staging(int rank) const;
   // What all see of a segment, and what this process does: its own, copied where it writes.
@@ -42,7 +40,7 @@ class arena {
 
  private:
   geometry shape_;
-  mapping control_;  // boards, slots, marks, staging
+  mapping control_;  // boards, slots, staging
   mapping segments_;
   mapping views_;
 };

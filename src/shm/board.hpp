@@ -3,7 +3,6 @@
 // frames. Nothing here knows of any one collective.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +12,6 @@ namespace sheaf::shm {
 // A rank may be this many frames ahead of the slowest reader of its frames.
 inline constexpr std::uint64_t ring_slots = 4;
 inline constexpr int segment_count = 64;
-inline constexpr std::size_t mark_count = 12;
 inline constexpr std::size_t max_ranks = 512;
 inline constexpr std::size_t head_capacity = 5184;  // a frame's header without payload, up to the next cache line
 inline constexpr std::size_t inline_capacity = std::size_t{64} << 10;
@@ -41,6 +39,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 struct alignas(64) slot {
   std::uint64_t sequence;
   std::uint64_t unused_segments;  // one bit a segment: this rank neither holds nor fills it
+  std::uint64_t past_caches;      // rank 0's alone counts: see habits
   std::uint16_t head_bytes;
   std::uint32_t payload_bytes;
   std::byte bytes[head_capacity + payload_capacity];  // the header and, from the next cache line on, the payload
@@ -52,12 +51,5 @@ struct alignas(64) slot {
  private:
   std::size_t payload_at() const { return (offsetof(slot, bytes) + head_bytes + 63) / 64 * 64; }
 };
-
-// A line that one rank writes and others read for no more than the time it takes; no two in a page, since a core that
-// reads one fetches what is near it.
-struct alignas(4096) mark {
-  std::atomic<std::uint64_t> word;
-};
-using marks = std::array<mark, mark_count>;
 
 }  // namespace sheaf::shm

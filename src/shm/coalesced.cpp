@@ -21,20 +21,20 @@ void engine::all_gather_coalesced(const call& now, const bundle& all) {
 void engine::gather_in_segment(patience& waiting, const bundle& all, int segment) {
   auto* shared = place_->shared(segment);
   const auto tensors = all.parts();
+  const auto next = readers_of(waiting.now().head.sequence, all.packed().bytes());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& at = tensors[i].at;
     const bool one_run = at.outer == 1;
     pool_->warm_for_writing(segment, all.whole_place(i) + (one_run ? at.block_offset(rank_) : 0),
                             static_cast<std::size_t>(one_run ? at.block_bytes(rank_) : at.bytes()));
-    place(at, rank_, tensors[i].own.data, shared + all.whole_place(i), distance_.others());
+    place(at, rank_, tensors[i].own.data, shared + all.whole_place(i), next);
   }
-  publish_first_step(waiting.now().head.sequence);
+  publish(&board::progress, moment(waiting.now().head.sequence, 1));
   const auto is_view = [&](std::size_t i) {
     return tensors[i].whole.data == place_->view(segment) + all.whole_place(i);
   };
   if (is_view(0)) {
     await_step_of_all(waiting, 1, &board::progress);
-    measure_distance(waiting.now().head.sequence);
     pool_->warm_for_reading(segment, static_cast<std::size_t>(all.wholes().bytes()));
     return;
   }
@@ -45,7 +45,6 @@ void engine::gather_in_segment(patience& waiting, const bundle& all, int segment
       copy_block(tensors[i].at, peer, shared + all.whole_place(i), tensors[i].whole.data);
     }
   }
-  measure_distance(waiting.now().head.sequence);
 }
 
 void engine::gather_packed_in_steps(patience& waiting, const bundle& all) {

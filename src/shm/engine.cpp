@@ -14,8 +14,7 @@ engine::engine(membership of)
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
       warm_(std::make_shared<warm_memory>(of.pool_bytes / world_)),
-      has_cores_(core_count() >= world_),
-      distance_(world_) {}
+      has_cores_(core_count() >= world_) {}
 
 void engine::take_turn(call& now) {
   turns_.take(now);
@@ -93,17 +92,6 @@ void engine::await_step(patience& waiting, int peer, std::uint64_t step, std::at
 
 void engine::await_step_of_all(patience& waiting, std::uint64_t step, std::atomic<std::uint64_t> board::* word) {
   for (int turn = 1; turn < world_; ++turn) await_step(waiting, (rank_ + turn) % world_, step, word);
-}
-
-void engine::publish_first_step(std::uint64_t sequence) {
-  distance_.leave(place_->marks_of(rank_));
-  publish(&board::progress, moment(sequence, 1));
-}
-
-void engine::measure_distance(std::uint64_t sequence) {
-  if (world_ == 1) return;
-  const int peer = (rank_ + 1 + static_cast<int>(sequence % (world_ - 1))) % world_;
-  distance_.measure(peer, place_->marks_of(peer));
 }
 
 std::optional<int> engine::segment_for(const call& now, std::size_t bytes) {

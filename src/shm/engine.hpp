@@ -11,7 +11,7 @@
 #include "core/warm.hpp"
 #include "shm/arena.hpp"
 #include "shm/bell.hpp"
-#include "shm/distance.hpp"
+#include "shm/habits.hpp"
 #include "shm/life.hpp"
 #include "shm/pool.hpp"
 
@@ -84,9 +84,8 @@ class engine final : public sheaf::engine {
   // Waits until `peer` has reached step `step` of this call; throws when it left the call before.
   void await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
   void await_step_of_all(patience& waiting, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
-  // Says that step 1's data is there, and finds out, once the others' is there too, how far one of them is.
-  void publish_first_step(std::uint64_t sequence);
-  void measure_distance(std::uint64_t sequence);
+  // How this call's data is written for others; the same on every rank.
+  readers readers_of(std::uint64_t sequence, std::int64_t bytes) const;
   // What all ranks' frames of the call say of the segments.
   census census_of(std::uint64_t sequence) const;
   // The segment for this call, decided once, after the exchange.
@@ -109,7 +108,7 @@ class engine final : public sheaf::engine {
   const std::shared_ptr<pool> pool_;
   const std::shared_ptr<warm_memory> warm_;
   const bool has_cores_;  // as many as ranks
-  distance distance_;
+  habits habits_;
 
   turns turns_{[this](std::uint64_t last) { publish(&board::left, last); }};
 

@@ -50,7 +50,10 @@ void engine::post(const call& now, const payload& data) {
   auto& own = place_->slot_of(rank_, now.head.sequence);
   own.sequence = now.head.sequence;
   own.unused_segments = pool_->unused();
-  if (rank_ == 0) pool_->write_resident(own);
+  if (rank_ == 0) {
+    pool_->write_resident(own);
+    own.past_caches = habits_.past_caches();
+  }
   own.head_bytes = static_cast<std::uint16_t>(encode_header(now.head, std::span(own.bytes).first(largest_head)));
   own.payload_bytes = static_cast<std::uint32_t>(data.bytes);
   if (data.bytes > 0) data.write(own.payload());
@@ -86,6 +89,10 @@ std::vector<std::optional<frame>> engine::frames_of(const call& now) const {
     }
   }
   return frames;
+}
+
+readers engine::readers_of(std::uint64_t sequence, std::int64_t bytes) const {
+  return habits::way_of(place_->slot_of(0, sequence).past_caches, bytes);
 }
 
 census engine::census_of(std::uint64_t sequence) const {

@@ -3,6 +3,8 @@
 // into its staging buffer, and every reducer sums what all ranks put there for it.
 #include "shm/reduce_scatter.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <sheaf/error.hpp>
 
@@ -13,6 +15,8 @@
 namespace sheaf::shm {
 namespace {
 
+// Smaller ones tell too little.
+constexpr std::int64_t worth_learning = std::int64_t{256} << 10;
 constexpr std::int64_t worth_sharing = std::int64_t{256} << 10;
 // Larger ones leave the cache, smaller ones wait too often.
 constexpr std::int64_t largest_chunk = std::int64_t{1} << 20;
@@ -20,6 +24,12 @@ constexpr std::int64_t largest_chunk = std::int64_t{1} << 20;
 // Two buffers for every reducer in a rank's staging memory.
 std::int64_t staged_chunk(int world) {
   return std::min<std::int64_t>(largest_chunk, geometry::staging_bytes / (2 * world) / 64 * 64);
+}
+
+double thread_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 }  // namespace
@@ -47,7 +57,8 @@ class scatter {
         segment_(segment),
         places_(places),
         chunk_(staged_chunk(with.world())),
-        plan_(all.packed(), chunk_, segment.has_value()) {}
+        plan_(all.packed(), chunk_, segment.has_value()),
+        next_(with.readers_of(waiting.now().head.sequence, all.packed().bytes())) {}
 
   void run() {
     packed_ = engine_.warm_->take(chunk_);
@@ -60,25 +71,26 @@ class scatter {
       contribute(step + 2);
     }
     if (segment_) engine_.await_step_of_all(waiting_, steps, &board::consumed);
+    const auto bytes = all_.packed().bytes();
+    if (bytes >= worth_learning) engine_.habits_.learn(bytes, next_, moved_ / static_cast<double>(bytes));
   }
 
  private:
-  std::uint64_t sequence() const { return waiting_.now().head.sequence; }
   std::byte* buffer(int from, int to, std::int64_t step) const {
     return engine_.place_->staging(from) + (step % 2 * engine_.world_ + to) * chunk_;
   }
 
   void contribute(std::int64_t step) {
+    const auto begin = thread_seconds();
     for (int turn = 1; turn < engine_.world_; ++turn) {
       const int reducer = (engine_.rank_ + turn) % engine_.world_;
       const auto* part = plan_.at(reducer, step);
       if (part) {
-        all_.pack(part->owner, part->first, part->bytes, buffer(engine_.rank_, reducer, step),
-                  engine_.distance_.others());
+        all_.pack(part->owner, part->first, part->bytes, buffer(engine_.rank_, reducer, step), next_);
       }
     }
-    if (step == 0) return engine_.publish_first_step(sequence());
-    engine_.publish(&board::progress, moment(sequence(), step + 1));
+    moved_ += thread_seconds() - begin;
+    engine_.publish(&board::progress, moment(waiting_.now().head.sequence, step + 1));
   }
 
   const std::byte* own_contribution(const piece& part, std::byte* packed) const {
@@ -100,10 +112,11 @@ class scatter {
         sources[peer] =
             peer == engine_.rank_ ? own_contribution(*part, packed_.data) : buffer(peer, engine_.rank_, step);
       }
-      if (step == 0) engine_.measure_distance(sequence());
+      const auto begin = thread_seconds();
       all_.sum(part->owner, part->first, sources, out(*part), part->bytes);
+      moved_ += thread_seconds() - begin;
     }
-    engine_.publish(&board::consumed, moment(sequence(), step + 1));
+    engine_.publish(&board::consumed, moment(waiting_.now().head.sequence, step + 1));
   }
 
   engine& engine_;
@@ -114,6 +127,8 @@ class scatter {
   const std::vector<std::size_t>& places_;  // of the segment
   const std::int64_t chunk_;
   const shares plan_;
+  const readers next_;  // of what this rank writes
+  double moved_ = 0;    // seconds of this thread's, less waiting
   memory packed_;  // a piece of the own contribution that lies in no run
 };
 
