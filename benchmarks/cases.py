@@ -68,7 +68,7 @@ class Case:
     @property
     def patience(self) -> int:
         """How many times the usual time this case may take: small calls vary most."""
-        return 3 if self.nbytes <= 4 * KIB else 1
+        return 5 if self.collective == COALESCED else 3 if self.nbytes <= 4 * KIB else 1
 
     @property
     def sizes(self) -> list[int]:
