@@ -80,8 +80,8 @@ void copy_chunks(std::byte* to, const std::byte* from, chunks all) {
 
 }  // namespace
 
-void pack(const layout& at, int rank, const std::byte* whole, std::int64_t first, std::int64_t count,
-          std::byte* packed, readers next) {
+void pack(const layout& at, int rank, const std::byte* whole, std::int64_t first, std::int64_t count, std::byte* packed,
+          readers next) {
   for_interval(at, rank, first, count, [&](std::int64_t from, std::int64_t to, std::int64_t bytes, std::int64_t n) {
     copy_chunks(packed + to, whole + from, {bytes, n, bytes, at.chunk_bytes(), next});
   });

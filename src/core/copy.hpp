@@ -11,8 +11,8 @@
 namespace sheaf {
 
 // Bytes [first, first + count) of block `rank`, read from the gathered tensor `whole` into `packed`.
-void pack(const layout& at, int rank, const std::byte* whole, std::int64_t first, std::int64_t count,
-          std::byte* packed, readers next = readers::near);
+void pack(const layout& at, int rank, const std::byte* whole, std::int64_t first, std::int64_t count, std::byte* packed,
+          readers next = readers::near);
 // The same bytes back into their place.
 void unpack(const layout& at, int rank, std::int64_t first, std::int64_t count, const std::byte* packed,
             std::byte* whole);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Whether what ranks write for each other is left in the caches or goes past them. Cores of one cluster share a cache and
-// find there what another of them wrote; from another cluster's cache it may come later than from memory. No table of the
-// system tells that of virtual machines, and it changes as a host moves them. So both ways are used, and timed: mostly
-// the one that was faster, and the other now and then, less often the longer nothing changes.
+// Whether what ranks write for each other is left in the caches or goes past them. Cores of one cluster share a cache
+// and find there what another of them wrote; from another cluster's cache it may come later than from memory. No table
+// of the system tells that of virtual machines, and it changes as a host moves them. So both ways are used, and timed:
+// mostly the one that was faster, and the other now and then, less often the longer nothing changes.
 #pragma once
 
 #include <array>

@@ -129,7 +129,7 @@ class scatter {
   const shares plan_;
   const readers next_;  // of what this rank writes
   double moved_ = 0;    // seconds of this thread's, less waiting
-  memory packed_;  // a piece of the own contribution that lies in no run
+  memory packed_;       // a piece of the own contribution that lies in no run
 };
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Which of two ways becomes a habit, by what they cost.
-#include "shm/habits.hpp"
-
 #include <gtest/gtest.h>
+
+#include "shm/habits.hpp"
 
 namespace {
 

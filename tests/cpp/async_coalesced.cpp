@@ -131,9 +131,9 @@ void waits_in_any_order(const group& me) {
   constexpr int calls = 5;
   std::vector<at::Tensor> inputs;
   std::vector<handle<std::vector<gathered>>> handles;
-  const auto ids = at::arange(me.rank() + 1);
+  const auto ids = at::arange(me.rank() + 1, there(at::kLong));
   for (int number = 0; number < calls; ++number) {
-    inputs.push_back(leaf(at::full({me.rank() + 1, 2}, double(number))));
+    inputs.push_back(leaf(at::full({me.rank() + 1, 2}, double(number), there())));
     handles.push_back(all_gather_coalesced_async({inputs.back(), ids}, {.group = me}));
     all_gather_coalesced_async({ids, inputs.back().detach()}, {.group = me});  // dropped
     if (number % 2 == 0) all_gather(ids, {.group = me});
@@ -143,7 +143,7 @@ void waits_in_any_order(const group& me) {
     const auto number = (step * (me.rank() % 2 ? 2 : 3) + me.rank()) % calls;
     const auto results = handles[number].wait();
     const auto rows = me.world() * (me.world() + 1) / 2;
-    expect_equal(results[0].tensor.detach(), at::full({rows, 2}, double(number)), "a call of several");
+    expect_equal(results[0].tensor.detach(), at::full({rows, 2}, double(number), there()), "a call of several");
     loss = loss + (results[0].tensor * double(number + 1)).sum();
   }
   loss.backward();
