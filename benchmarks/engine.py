@@ -120,7 +120,7 @@ def measure(work: Workload, seconds: float, bounds: tuple[int, int]) -> tuple[in
 
 
 def calls_that_fill(times: torch.Tensor, fewest: int) -> list[int]:
-    """How many calls of each candidate fill a round, from the milliseconds of one on this rank; the same on every rank."""
+    """How many calls of each candidate fill a round, from the milliseconds of one; the same on every rank."""
     dist.all_reduce(times, op=dist.ReduceOp.MAX)
     return [max(fewest, min(MOST_CALLS, int(FULL_ROUND / each))) for each in times.tolist()]
 
