@@ -5,6 +5,7 @@
 #include <random>
 
 #include "cpp/cases.hpp"
+#include "cpp/kinds.hpp"
 #include "cpp/truth.hpp"
 
 namespace sheaf::test {
@@ -79,8 +80,74 @@ void calls(const group& me) {
   }
 }
 
+kinds several(dice& draw, int world, std::uint64_t seed) {
+  kinds all(1 + draw.upto(5));
+  for (auto& one : all) one = {drawn(draw, world, ++seed), all_modes[draw.upto(2)]};
+  return all;
+}
+
+void expect_gradients(const std::vector<at::Tensor>& of, const std::vector<at::Tensor>& with,
+                      const std::vector<at::Tensor>& upstream, const std::vector<at::Tensor>& want, const kinds& all) {
+  const auto got = torch::autograd::grad(of, with, upstream);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    expect_equal(got[i], want[i], "gradient of several, " + all[i].now.text());
+}
+
+void gather_several(const group& me, const kinds& all, dice& draw) {
+  std::vector<at::Tensor> x, y, upstream, want;
+  for (const auto& one : all) {
+    x.push_back(shuffled(draw, one.now.block(me.rank())).detach().requires_grad_());
+    upstream.push_back(shuffled(draw, one.now.whole(me.rank())));
+    want.push_back(one.upstream(me.rank()));
+  }
+  const auto options = options_of(me, all, static_cast<int>(draw.upto(2)));
+  const auto results = draw.coin() ? all_gather_coalesced(x, options) : all_gather_coalesced_async(x, options).wait();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    expect_equal(results[i].tensor, all[i].now.gathered(), "one of several, " + all[i].now.text());
+    expect_equal(results[i].sizes, all[i].now.sizes_tensor(), "sizes of one of several");
+    y.push_back(results[i].tensor);
+  }
+  expect_gradients(y, x, upstream, want, all);
+}
+
+void reduce_several(const group& me, const kinds& all, dice& draw) {
+  std::vector<std::int64_t> dims;
+  std::vector<reduce_op> ops;
+  std::vector<at::Tensor> y, sizes, upstream, want;
+  for (const auto& one : all) {
+    const bool mean = one.mode == gradient::mean;
+    dims.push_back(one.now.dim);
+    ops.push_back(mean ? reduce_op::mean : reduce_op::sum);
+    sizes.push_back(one.now.sizes_tensor());
+    y.push_back(shuffled(draw, one.now.whole(me.rank())).detach().requires_grad_());
+    upstream.push_back(shuffled(draw, one.now.block(me.rank())));
+    want.push_back(mean ? divided(one.now.gathered(), me.world()) : one.now.gathered());
+  }
+  const reduce_scatter_coalesced_options options{.dim = dims, .op = ops, .group = me};
+  const auto mine = draw.coin() ? reduce_scatter_coalesced(y, sizes, options)
+                                : reduce_scatter_coalesced_async(y, sizes, options).wait();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& now = all[i].now;
+    const auto& sum = ops[i] == reduce_op::mean ? now.averaged() : now.summed();
+    expect_equal(mine[i], now.rows_of(sum, me.rank()), "one sum of several, " + now.text());
+  }
+  expect_gradients(mine, y, upstream, want, all);
+}
+
+void calls_of_several(const group& me) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    dice draw{std::mt19937_64(1000 + seed)};
+    const auto all = several(draw, me.world(), 100 * seed);
+    if (draw.coin()) {
+      gather_several(me, all, draw);
+    } else {
+      reduce_several(me, all, draw);
+    }
+  }
+}
+
 }  // namespace
 
-case_list random_cases() { return {{"random/calls", calls}}; }
+case_list random_cases() { return {{"random/calls", calls}, {"random/calls_of_several", calls_of_several}}; }
 
 }  // namespace sheaf::test

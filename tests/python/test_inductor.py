@@ -21,6 +21,8 @@ BODIES = {
     "order, given": (test_compile_order.independent, False),
     "a rank without use": (test_compile_order.keeps_in_step,),
     "several tensors": (test_coalesced_compile.in_order,),
+    "several tensors, other sizes": (test_coalesced_compile.compiled_gather, None),
+    "several sums, other sizes": (test_coalesced_compile.compiled_scatter, torch.tensor),
 }
 
 

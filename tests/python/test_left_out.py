@@ -59,23 +59,49 @@ def test_a_rank_that_stays_away_is_named_at_the_deadline(way):
     run(WORLD, stays_away, way)
 
 
-def next_call(kind, x, y, other, group, way):
+def next_call(kind, x, y, other, group, way, timeout=None):
     if kind == "all_gather":
         gather(x, way, group=group)
     elif kind == "gather_sizes":
         sheaf.gather_sizes(x, group=group)
     elif kind == "reduce_scatter":
-        sheaf.reduce_scatter(y.detach(), SIZES, group=group)
+        sheaf.reduce_scatter(y.detach(), SIZES, group=group, timeout=timeout)
     else:  # the backward of another call, of the same shape
         other.sum().backward()
+
+
+def without_headers(kind, width):
+    """Neither side sends one: they end at the deadline."""
+    return kind in ("reduce_scatter", "backward") and width > 2 and sheaf.engine().cpu.startswith("c10d")
+
+
+def goes_on_without_headers(rank, world, way):
+    """Rank 1 leaves out the backward of #2 and goes on with a call that is no match: all are told at the deadline."""
+    for kind in ("reduce_scatter", "backward"):
+        if not without_headers(kind, WIDTHS[1]):
+            continue
+        group = dist.new_group()
+        _, other = gathered(rank, WIDTHS[1], group, way, timeout=1.0)
+        x, y = gathered(rank, WIDTHS[1], group, way, timeout=1.0)
+        with pytest.raises(dist.DistBackendError, match=r"no answer from ranks? [012, and]+ within 1 s") as caught:
+            y.sum().backward() if rank != 1 else next_call(kind, x, y, other, group, way, timeout=1.0)
+        said = str(caught.value)
+        assert (f"{backward_of(way)} #3" in said) or rank == 1, said
+        assert rank == 1 or ("rank 1" in said and "differentiates #2" in said), said
+        dist.barrier()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_goes_on_without_headers_is_named_at_the_deadline(way):
+    run(WORLD, goes_on_without_headers, way, timeout=50)
 
 
 def goes_on(rank, world, way):
     """Rank 1 leaves out the backward of #2 and goes on: all raise the same at once, and the group works on."""
     for width in WIDTHS:
         for kind in ("all_gather", "gather_sizes", "reduce_scatter", "backward"):
-            if kind in ("reduce_scatter", "backward") and width > 2 and sheaf.engine().cpu.startswith("c10d"):
-                continue  # neither side sends a header: they end at the deadline
+            if without_headers(kind, width):
+                continue
             group = dist.new_group()
             _, other = gathered(rank, width, group, way)
             x, y = gathered(rank, width, group, way, timeout=60)
