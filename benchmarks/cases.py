@@ -67,7 +67,7 @@ class Case:
 
     @property
     def patience(self) -> int:
-        """How many times the usual time this case may take: small calls vary most."""
+        """How many times the usual time this case may take: small calls vary most, several of them more."""
         return 5 if self.collective == COALESCED else 3 if self.nbytes <= 4 * KIB else 1
 
     @property

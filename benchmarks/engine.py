@@ -104,9 +104,9 @@ def measure(work: Workload, seconds: float, bounds: tuple[int, int]) -> tuple[in
     """Called by every rank: all candidates in turn, round by round; the same numbers come back on every rank."""
     wrong = torch.zeros(len(work.candidates), dtype=torch.int64)
     calls = [work.calls] * len(work.candidates)
-    warm = one_round(work, 0, calls, wrong)
+    one_round(work, 0, calls, wrong)  # warm-up
     if work.calls > 1:
-        calls = calls_that_fill(warm, work.calls)
+        calls = calls_that_fill(one_round(work, 0, calls, wrong), work.calls)
     begin = time.perf_counter()
     first = one_round(work, 1, calls, wrong)
     rounds = agree_on_rounds(seconds / (time.perf_counter() - begin), bounds)

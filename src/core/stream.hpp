@@ -11,7 +11,7 @@ namespace sheaf {
 enum class readers { near, far };
 
 bool is_streamed(std::int64_t bytes, readers next);
-// Others may not be told of what was streamed before end_streams().
+// Only where it is_streamed(). Others may not be told of what was streamed before end_streams().
 void stream(std::byte* to, const std::byte* from, std::int64_t bytes);
 void end_streams();
 // All of that, where it is worth it.

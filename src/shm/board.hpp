@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shm/habits.hpp"
+
 namespace sheaf::shm {
 
 // A rank may be this many frames ahead of the slowest reader of its frames.
@@ -39,7 +41,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 struct alignas(64) slot {
   std::uint64_t sequence;
   std::uint64_t unused_segments;  // one bit a segment: this rank neither holds nor fills it
-  std::uint64_t past_caches;      // rank 0's alone counts: see habits
+  habits::ways past_caches;       // rank 0's alone count
   std::uint16_t head_bytes;
   std::uint32_t payload_bytes;
   std::byte bytes[head_capacity + payload_capacity];  // the header and, from the next cache line on, the payload

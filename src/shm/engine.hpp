@@ -11,7 +11,6 @@
 #include "core/warm.hpp"
 #include "shm/arena.hpp"
 #include "shm/bell.hpp"
-#include "shm/habits.hpp"
 #include "shm/life.hpp"
 #include "shm/pool.hpp"
 
@@ -85,7 +84,7 @@ class engine final : public sheaf::engine {
   void await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
   void await_step_of_all(patience& waiting, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
   // How this call's data is written for others; the same on every rank.
-  readers readers_of(std::uint64_t sequence, std::int64_t bytes) const;
+  readers readers_of(const header& head, int size_class) const;
   // What all ranks' frames of the call say of the segments.
   census census_of(std::uint64_t sequence) const;
   // The segment for this call, decided once, after the exchange.

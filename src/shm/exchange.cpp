@@ -52,7 +52,7 @@ void engine::post(const call& now, const payload& data) {
   own.unused_segments = pool_->unused();
   if (rank_ == 0) {
     pool_->write_resident(own);
-    own.past_caches = habits_.past_caches();
+    own.past_caches = habits_.now();
   }
   own.head_bytes = static_cast<std::uint16_t>(encode_header(now.head, std::span(own.bytes).first(largest_head)));
   own.payload_bytes = static_cast<std::uint32_t>(data.bytes);
@@ -91,8 +91,9 @@ std::vector<std::optional<frame>> engine::frames_of(const call& now) const {
   return frames;
 }
 
-readers engine::readers_of(std::uint64_t sequence, std::int64_t bytes) const {
-  return habits::way_of(place_->slot_of(0, sequence).past_caches, bytes);
+readers engine::readers_of(const header& head, int size_class) const {
+  const auto& ways = place_->slot_of(0, head.sequence).past_caches;
+  return way_of(is_reduction(head.op) ? ways.sums : ways.gathers, size_class);
 }
 
 census engine::census_of(std::uint64_t sequence) const {

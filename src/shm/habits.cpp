@@ -2,6 +2,7 @@
 #include "shm/habits.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace sheaf::shm {
 namespace {
@@ -12,22 +13,30 @@ constexpr double changed = 1.4;   // times as long as of late
 
 readers other(readers way) { return way == readers::near ? readers::far : readers::near; }
 
+void set(std::uint64_t& past_caches, int of, readers way) {
+  const auto bit = std::uint64_t{1} << of;
+  past_caches = way == readers::far ? past_caches | bit : past_caches & ~bit;
+}
+
 }  // namespace
 
-void habits::learn(std::int64_t bytes, readers way, double cost) {
-  const auto bit = std::uint64_t{1} << class_of(bytes);
-  const auto then = next(habits_[class_of(bytes)], way, cost);
-  past_caches_ = then == readers::far ? past_caches_ | bit : past_caches_ & ~bit;
+int size_class(std::int64_t bytes, dtype type) {
+  const bool is_narrow = itemsize(type) < 4;
+  return std::bit_width(static_cast<std::uint64_t>(bytes)) % 32 + (is_narrow ? 32 : 0);
+}
+
+void habits::learn(int of, readers way, double cost) {
+  set(ways_.sums, of, next(habits_[of], way, cost));
+  set(ways_.gathers, of, habits_[of].best);
 }
 
 readers habits::next(habit& of, readers way, double cost) {
   auto& usual = of.costs[static_cast<int>(way)];
-  const bool is_news = usual == 0 || cost > changed * usual;
-  usual = usual == 0 ? cost : (usual + cost) / 2;
   const auto& best = of.costs[static_cast<int>(of.best)];
-  if (best == 0) return of.best;
+  const bool is_news = usual == 0 || cost > changed * usual;
+  const bool is_better = way != of.best && cost < clearly * best;
+  usual = usual == 0 || is_better ? cost : (usual + cost) / 2;
   if (way != of.best) {
-    const bool is_better = cost < clearly * best;
     if (is_better) of.best = way;
     of.pause = is_better ? shortest_pause : std::clamp(2 * of.pause, shortest_pause, longest_pause);
     of.left = of.pause;

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT
 // Whether what ranks write for each other is left in the caches or goes past them. Cores of one cluster share a cache
 // and find there what another of them wrote; from another cluster's cache it may come later than from memory. No table
-// of the system tells that of virtual machines, and it changes as a host moves them. So both ways are used, and timed:
-// mostly the one that was faster, and the other now and then, less often the longer nothing changes.
+// of the system tells that of virtual machines, and it changes as a host moves them. So sums go both ways, and are
+// timed: mostly the one that was faster, and the other now and then, less often the longer nothing changes. Gathers,
+// whose results are read when the call is over, go the way that was faster for sums of their size.
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 
+#include "core/dtype.hpp"
 #include "core/stream.hpp"
 
 namespace sheaf::shm {
 
+// Calls of about as many bytes behave alike, where their elements take as long to sum. From 0 to 63.
+int size_class(std::int64_t bytes, dtype type);
+
 class habits {
  public:
-  static constexpr int classes = 64;
-  // Calls of about as many bytes behave alike.
-  static int class_of(std::int64_t bytes) { return std::bit_width(static_cast<std::uint64_t>(bytes)) % classes; }
-  static readers way_of(std::uint64_t past_caches, std::int64_t bytes) {
-    return past_caches >> class_of(bytes) & 1 ? readers::far : readers::near;
-  }
-
-  // The way for the next calls, one bit a class: set where it is past the caches.
-  std::uint64_t past_caches() const { return past_caches_; }
-  // What a call of so many bytes took by that way, in any unit.
-  void learn(std::int64_t bytes, readers way, double cost);
+  // One bit a class, set where the way is past the caches: that of the next sum, and that of gathers.
+  struct ways {
+    std::uint64_t sums = 0;
+    std::uint64_t gathers = 0;
+  };
+  const ways& now() const { return ways_; }
+  // What a sum of that class took by that way, for each byte that was moved, in any unit.
+  void learn(int of, readers way, double cost);
 
  private:
   struct habit {
@@ -34,10 +35,14 @@ class habits {
     int pause = 0;  // calls between two trials of the other way
     int left = 0;   // of them
   };
-  readers next(habit& of, readers way, double cost);
+  static readers next(habit& of, readers way, double cost);
 
-  std::array<habit, classes> habits_;
-  std::uint64_t past_caches_ = 0;
+  std::array<habit, 64> habits_;
+  ways ways_;
 };
+
+inline readers way_of(std::uint64_t past_caches, int of) {
+  return past_caches >> of & 1 ? readers::far : readers::near;
+}
 
 }  // namespace sheaf::shm

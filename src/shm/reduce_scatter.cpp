@@ -58,7 +58,9 @@ class scatter {
         places_(places),
         chunk_(staged_chunk(with.world())),
         plan_(all.packed(), chunk_, segment.has_value()),
-        next_(with.readers_of(waiting.now().head.sequence, all.packed().bytes())) {}
+        class_(size_class(all.packed().bytes(), all.parts()[0].type)),
+        next_(with.readers_of(waiting.now().head, class_)),
+        learns_(with.rank() == 0 && all.packed().bytes() >= worth_learning) {}
 
   void run() {
     packed_ = engine_.warm_->take(chunk_);
@@ -71,8 +73,7 @@ class scatter {
       contribute(step + 2);
     }
     if (segment_) engine_.await_step_of_all(waiting_, steps, &board::consumed);
-    const auto bytes = all_.packed().bytes();
-    if (bytes >= worth_learning) engine_.habits_.learn(bytes, next_, moved_ / static_cast<double>(bytes));
+    if (learns_ && moved_ > 0) engine_.habits_.learn(class_, next_, seconds_ / static_cast<double>(moved_));
   }
 
  private:
@@ -80,16 +81,23 @@ class scatter {
     return engine_.place_->staging(from) + (step % 2 * engine_.world_ + to) * chunk_;
   }
 
+  // body(), and what it took of this thread's time.
+  template <class Body>
+  void moving(Body&& body) {
+    const auto begin = learns_ ? thread_seconds() : 0;
+    body();
+    if (learns_) seconds_ += thread_seconds() - begin;
+  }
+
   void contribute(std::int64_t step) {
-    const auto begin = thread_seconds();
     for (int turn = 1; turn < engine_.world_; ++turn) {
       const int reducer = (engine_.rank_ + turn) % engine_.world_;
       const auto* part = plan_.at(reducer, step);
-      if (part) {
-        all_.pack(part->owner, part->first, part->bytes, buffer(engine_.rank_, reducer, step), next_);
-      }
+      if (!part) continue;
+      auto* to = buffer(engine_.rank_, reducer, step);
+      moving([&] { all_.pack(part->owner, part->first, part->bytes, to, next_); });
+      moved_ += part->bytes;
     }
-    moved_ += thread_seconds() - begin;
     engine_.publish(&board::progress, moment(waiting_.now().head.sequence, step + 1));
   }
 
@@ -112,9 +120,8 @@ class scatter {
         sources[peer] =
             peer == engine_.rank_ ? own_contribution(*part, packed_.data) : buffer(peer, engine_.rank_, step);
       }
-      const auto begin = thread_seconds();
-      all_.sum(part->owner, part->first, sources, out(*part), part->bytes);
-      moved_ += thread_seconds() - begin;
+      moving([&] { all_.sum(part->owner, part->first, sources, out(*part), part->bytes); });
+      moved_ += engine_.world_ * part->bytes;
     }
     engine_.publish(&board::consumed, moment(waiting_.now().head.sequence, step + 1));
   }
@@ -127,9 +134,12 @@ class scatter {
   const std::vector<std::size_t>& places_;  // of the segment
   const std::int64_t chunk_;
   const shares plan_;
+  const int class_;
   const readers next_;  // of what this rank writes
-  double moved_ = 0;    // seconds of this thread's, less waiting
-  memory packed_;       // a piece of the own contribution that lies in no run
+  const bool learns_;   // for all ranks
+  double seconds_ = 0;  // CPU time of this thread, without waiting
+  std::int64_t moved_ = 0;
+  memory packed_;  // a piece of the own contribution that lies in no run
 };
 
 void engine::reduce_scatter(const call& now, const layout& at, reduction op, memory whole, memory own) {

@@ -6,64 +6,92 @@
 
 namespace {
 
+using sheaf::dtype;
 using sheaf::readers;
 using sheaf::shm::habits;
+using sheaf::shm::size_class;
+using sheaf::shm::way_of;
 
-constexpr std::int64_t bytes = std::int64_t{64} << 20;
+constexpr std::int64_t mib = std::int64_t{1} << 20;
+const int here = size_class(64 * mib, dtype::float32);
 
-// Calls at these costs; how many of the last ones, as many as `counted`, went past the caches.
-int far_calls(habits& of, int calls, int counted, double near, double far) {
+// Sums at these costs; how many of the last ones, as many as `counted`, went past the caches.
+int far_sums(habits& of, int sums, int counted, double near, double far) {
   int found = 0;
-  for (int i = 0; i < calls; ++i) {
-    const auto way = habits::way_of(of.past_caches(), bytes);
-    if (i >= calls - counted) found += way == readers::far;
-    of.learn(bytes, way, way == readers::far ? far : near);
+  for (int i = 0; i < sums; ++i) {
+    const auto way = way_of(of.now().sums, here);
+    if (i >= sums - counted) found += way == readers::far;
+    of.learn(here, way, way == readers::far ? far : near);
   }
   return found;
 }
 
-TEST(shm_habits, begins_in_the_caches) { EXPECT_EQ(habits().past_caches(), 0U); }
+readers gathers(const habits& of) { return way_of(of.now().gathers, here); }
+
+TEST(shm_habits, begin_in_the_caches) {
+  EXPECT_EQ(habits().now().sums, 0U);
+  EXPECT_EQ(habits().now().gathers, 0U);
+}
 
 TEST(shm_habits, the_faster_way_is_taken) {
   habits near, far;
-  EXPECT_LE(far_calls(near, 200, 100, 1.0, 1.3), 4);
-  EXPECT_GE(far_calls(far, 200, 100, 2.0, 1.0), 96);
+  EXPECT_LE(far_sums(near, 200, 100, 1.0, 1.3), 4);
+  EXPECT_EQ(gathers(near), readers::near);
+  EXPECT_GE(far_sums(far, 200, 100, 2.0, 1.0), 96);
+  EXPECT_EQ(gathers(far), readers::far);
 }
 
 TEST(shm_habits, the_other_way_is_tried_again) {
   habits of;
-  EXPECT_GE(far_calls(of, 200, 100, 1.0, 1.3), 2);
+  EXPECT_GE(far_sums(of, 200, 100, 1.0, 1.3), 2);
 }
 
-TEST(shm_habits, follows_what_changes) {
+TEST(shm_habits, gathers_take_no_part_in_trials) {
+  habits of;
+  for (int i = 0; i < 100; ++i) {
+    far_sums(of, 1, 0, 1.0, 1.3);
+    EXPECT_EQ(gathers(of), readers::near) << "after sum " << i;
+  }
+}
+
+TEST(shm_habits, follow_what_changes) {
   habits of;
   for (int turn = 0; turn < 3; ++turn) {
-    far_calls(of, 200, 0, 1.0, 1.3);
-    EXPECT_GE(far_calls(of, 20, 15, 2.3, 1.0), 12) << "the way it went became slow: seen at once";
-    far_calls(of, 200, 0, 2.3, 1.0);
-    EXPECT_LE(far_calls(of, 60, 20, 1.0, 1.3), 6) << "the other became fast: seen at the next trial";
+    far_sums(of, 200, 0, 1.0, 1.3);
+    EXPECT_GE(far_sums(of, 20, 15, 2.3, 1.0), 12) << "the way it went became slow: seen at once";
+    far_sums(of, 200, 0, 2.3, 1.0);
+    EXPECT_LE(far_sums(of, 60, 20, 1.0, 1.3), 6) << "the other became fast: seen at the next trial";
   }
 }
 
 TEST(shm_habits, equal_ways_stay_as_they_are) {
   habits of;
-  EXPECT_LE(far_calls(of, 200, 100, 1.0, 0.97), 4);
+  EXPECT_LE(far_sums(of, 200, 100, 1.0, 0.97), 4);
 }
 
-TEST(shm_habits, one_slow_call_changes_nothing_for_long) {
+TEST(shm_habits, one_slow_sum_changes_nothing_for_long) {
   habits of;
-  far_calls(of, 100, 0, 1.0, 1.3);
-  far_calls(of, 1, 0, 50.0, 50.0);
-  EXPECT_LE(far_calls(of, 40, 20, 1.0, 1.3), 4);
+  far_sums(of, 100, 0, 1.0, 1.3);
+  far_sums(of, 1, 0, 50.0, 50.0);
+  EXPECT_LE(far_sums(of, 20, 20, 1.0, 1.3), 7);
+  EXPECT_EQ(gathers(of), readers::near);
 }
 
-TEST(shm_habits, sizes_have_their_own) {
+TEST(shm_habits, classes_have_their_own) {
   habits of;
-  far_calls(of, 50, 0, 2.0, 1.0);
-  EXPECT_EQ(habits::way_of(of.past_caches(), bytes), readers::far);
-  EXPECT_EQ(habits::way_of(of.past_caches(), bytes + bytes / 2), readers::far);
-  EXPECT_EQ(habits::way_of(of.past_caches(), 4 * bytes), readers::near);
-  EXPECT_EQ(habits::way_of(of.past_caches(), bytes / 4), readers::near);
+  far_sums(of, 50, 0, 2.0, 1.0);
+  EXPECT_EQ(of.now().gathers, std::uint64_t{1} << here);
+  EXPECT_EQ(size_class(96 * mib, dtype::float64), here);
+  for (const auto other : {size_class(256 * mib, dtype::float32), size_class(16 * mib, dtype::float32),
+                           size_class(64 * mib, dtype::bfloat16)}) {
+    EXPECT_NE(other, here);
+  }
+  for (const auto bytes : {std::int64_t{0}, std::int64_t{1} << 31, std::int64_t{1} << 62}) {
+    for (const auto type : {dtype::float32, dtype::float8_e5m2}) {
+      EXPECT_GE(size_class(bytes, type), 0);
+      EXPECT_LT(size_class(bytes, type), 64);
+    }
+  }
 }
 
 }  // namespace

@@ -161,6 +161,14 @@ TEST(shm_reduce_scatter, many_steps) {
   }
 }
 
+// Large enough that the ways of writing are timed: the first sum leaves its data in the caches, the second does not.
+TEST(shm_reduce_scatter, every_way_of_writing) {
+  crew others(3, 1 << 20);
+  shm_crew ranks(3, {});
+  const auto at = make_layout(extents{2, 1, 500}, 1, extents{40, 70, 60}, 4);
+  for (const std::uint64_t seed : {1, 2, 3}) expect_same_sums(ranks, others, at, sum_cases[0], seed);
+}
+
 // Rank 1 fails after the exchange, with memory for a result or without; the others hear of it at once.
 TEST(shm_leavers, a_rank_that_fails_between_exchange_and_data) {
   for (const auto& way : ways) {

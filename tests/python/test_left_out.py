@@ -78,8 +78,7 @@ def without_headers(kind, width):
 def goes_on_without_headers(rank, world, way):
     """Rank 1 leaves out the backward of #2 and goes on with a call that is no match: all are told at the deadline."""
     for kind in ("reduce_scatter", "backward"):
-        if not without_headers(kind, WIDTHS[1]):
-            continue
+        assert without_headers(kind, WIDTHS[1])
         group = dist.new_group()
         _, other = gathered(rank, WIDTHS[1], group, way, timeout=1.0)
         x, y = gathered(rank, WIDTHS[1], group, way, timeout=1.0)
@@ -92,7 +91,9 @@ def goes_on_without_headers(rank, world, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_rank_that_goes_on_without_headers_is_named_at_the_deadline(way):
+def test_a_rank_that_goes_on_without_headers_is_named_at_the_deadline(way, engine):
+    if engine == "shm":
+        pytest.skip("headers are always compared there")
     run(WORLD, goes_on_without_headers, way, timeout=50)
 
 
