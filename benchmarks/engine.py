@@ -38,8 +38,8 @@ class Workload:
 
     `refresh` runs before every round, untimed: it changes every element of the inputs and, in place, of `expected`. So
     no earlier answer is right again, neither a candidate's own nor one that the allocator hands on in freed memory.
-    At least `calls` calls in a row, with the same inputs, are one round; more than one may be more, as many as fill a
-    round: a single small one would be lost in how ranks start, and in what the candidate before left in the caches.
+    `calls` calls in a row, with the same inputs, are one round. Where that is more than one, it is the least, and more
+    of them may fill a round: a single small one would be lost in how ranks start, and in what the caches hold by then.
     """
 
     expected: torch.Tensor

@@ -23,8 +23,7 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
   auto* shared = place_->shared(segment);
   const auto first = at.outer == 1 ? static_cast<std::size_t>(at.block_offset(rank_)) : 0;
   pool_->warm_for_writing(segment, first, at.outer == 1 ? own.size : result.size);
-  const auto& head = waiting.now().head;
-  place(at, rank_, own.data, shared, readers_of(head, size_class(at.bytes(), head.tensors[0].type)));
+  place(at, rank_, own.data, shared, readers_of(waiting.now().head, at.bytes()));
   publish(&board::progress, moment(waiting.now().head.sequence, 1));
   if (result.data == place_->view(segment)) {
     await_step_of_all(waiting, 1, &board::progress);
@@ -42,8 +41,7 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
 void engine::gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result) {
   constexpr auto half = static_cast<std::int64_t>(geometry::staging_bytes / 2);
   const auto sequence = waiting.now().head.sequence;
-  const auto& head = waiting.now().head;
-  const auto next = readers_of(head, size_class(at.bytes(), head.tensors[0].type));
+  const auto next = readers_of(waiting.now().head, at.bytes());
   std::int64_t longest = 0;
   for (int peer = 0; peer < world_; ++peer) longest = std::max(longest, at.block_bytes(peer));
   const auto part = [&](int peer, std::int64_t step) {

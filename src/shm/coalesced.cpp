@@ -21,7 +21,7 @@ void engine::all_gather_coalesced(const call& now, const bundle& all) {
 void engine::gather_in_segment(patience& waiting, const bundle& all, int segment) {
   auto* shared = place_->shared(segment);
   const auto tensors = all.parts();
-  const auto next = readers_of(waiting.now().head, size_class(all.packed().bytes(), tensors[0].type));
+  const auto next = readers_of(waiting.now().head, all.packed().bytes());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& at = tensors[i].at;
     const bool one_run = at.outer == 1;

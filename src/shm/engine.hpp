@@ -83,8 +83,8 @@ class engine final : public sheaf::engine {
   // Waits until `peer` has reached step `step` of this call; throws when it left the call before.
   void await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
   void await_step_of_all(patience& waiting, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
-  // How this call's data is written for others; the same on every rank.
-  readers readers_of(const header& head, int size_class) const;
+  // How so many bytes of this call are written for others; the same on every rank.
+  readers readers_of(const header& head, std::int64_t bytes) const;
   // What all ranks' frames of the call say of the segments.
   census census_of(std::uint64_t sequence) const;
   // The segment for this call, decided once, after the exchange.

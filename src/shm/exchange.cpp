@@ -91,9 +91,9 @@ std::vector<std::optional<frame>> engine::frames_of(const call& now) const {
   return frames;
 }
 
-readers engine::readers_of(const header& head, int size_class) const {
+readers engine::readers_of(const header& head, std::int64_t bytes) const {
   const auto& ways = place_->slot_of(0, head.sequence).past_caches;
-  return way_of(is_reduction(head.op) ? ways.sums : ways.gathers, size_class);
+  return way_of(is_reduction(head.op) ? ways.next : ways.best, size_class(bytes, head.tensors[0].type));
 }
 
 census engine::census_of(std::uint64_t sequence) const {

@@ -26,8 +26,8 @@ int size_class(std::int64_t bytes, dtype type) {
 }
 
 void habits::learn(int of, readers way, double cost) {
-  set(ways_.sums, of, next(habits_[of], way, cost));
-  set(ways_.gathers, of, habits_[of].best);
+  set(ways_.next, of, next(habits_[of], way, cost));
+  set(ways_.best, of, habits_[of].best);
 }
 
 readers habits::next(habit& of, readers way, double cost) {

@@ -19,10 +19,10 @@ int size_class(std::int64_t bytes, dtype type);
 
 class habits {
  public:
-  // One bit a class, set where the way is past the caches: that of the next sum, and that of gathers.
+  // One bit a class, set where the way is past the caches: the one to try next, and the one that was faster.
   struct ways {
-    std::uint64_t sums = 0;
-    std::uint64_t gathers = 0;
+    std::uint64_t next = 0;
+    std::uint64_t best = 0;
   };
   const ways& now() const { return ways_; }
   // What a sum of that class took by that way, for each byte that was moved, in any unit.

@@ -58,8 +58,7 @@ class scatter {
         places_(places),
         chunk_(staged_chunk(with.world())),
         plan_(all.packed(), chunk_, segment.has_value()),
-        class_(size_class(all.packed().bytes(), all.parts()[0].type)),
-        next_(with.readers_of(waiting.now().head, class_)),
+        next_(with.readers_of(waiting.now().head, all.packed().bytes())),
         learns_(with.rank() == 0 && all.packed().bytes() >= worth_learning) {}
 
   void run() {
@@ -73,7 +72,10 @@ class scatter {
       contribute(step + 2);
     }
     if (segment_) engine_.await_step_of_all(waiting_, steps, &board::consumed);
-    if (learns_ && moved_ > 0) engine_.habits_.learn(class_, next_, seconds_ / static_cast<double>(moved_));
+    if (learns_ && moved_ > 0) {
+      const auto of = size_class(all_.packed().bytes(), waiting_.now().head.tensors[0].type);
+      engine_.habits_.learn(of, next_, seconds_ / static_cast<double>(moved_));
+    }
   }
 
  private:
@@ -134,7 +136,6 @@ class scatter {
   const std::vector<std::size_t>& places_;  // of the segment
   const std::int64_t chunk_;
   const shares plan_;
-  const int class_;
   const readers next_;  // of what this rank writes
   const bool learns_;   // for all ranks
   double seconds_ = 0;  // CPU time of this thread, without waiting

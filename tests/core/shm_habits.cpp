@@ -19,18 +19,18 @@ const int here = size_class(64 * mib, dtype::float32);
 int far_sums(habits& of, int sums, int counted, double near, double far) {
   int found = 0;
   for (int i = 0; i < sums; ++i) {
-    const auto way = way_of(of.now().sums, here);
+    const auto way = way_of(of.now().next, here);
     if (i >= sums - counted) found += way == readers::far;
     of.learn(here, way, way == readers::far ? far : near);
   }
   return found;
 }
 
-readers gathers(const habits& of) { return way_of(of.now().gathers, here); }
+readers gathers(const habits& of) { return way_of(of.now().best, here); }
 
 TEST(shm_habits, begin_in_the_caches) {
-  EXPECT_EQ(habits().now().sums, 0U);
-  EXPECT_EQ(habits().now().gathers, 0U);
+  EXPECT_EQ(habits().now().next, 0U);
+  EXPECT_EQ(habits().now().best, 0U);
 }
 
 TEST(shm_habits, the_faster_way_is_taken) {
@@ -80,7 +80,7 @@ TEST(shm_habits, one_slow_sum_changes_nothing_for_long) {
 TEST(shm_habits, classes_have_their_own) {
   habits of;
   far_sums(of, 50, 0, 2.0, 1.0);
-  EXPECT_EQ(of.now().gathers, std::uint64_t{1} << here);
+  EXPECT_EQ(of.now().best, std::uint64_t{1} << here);
   EXPECT_EQ(size_class(96 * mib, dtype::float64), here);
   for (const auto other : {size_class(256 * mib, dtype::float32), size_class(16 * mib, dtype::float32),
                            size_class(64 * mib, dtype::bfloat16)}) {
