@@ -49,6 +49,16 @@ std::byte* pack_block(const memory& block, std::size_t count, std::byte* to) {
   return end;
 }
 
+std::int64_t packed_bytes(const header& head) {
+  std::int64_t all = 0;
+  for (const auto& tensor : head.tensors) {
+    auto bytes = static_cast<std::uint64_t>(itemsize(tensor.type));  // make_layout refuses what is beyond 63 bits
+    for (const auto extent : tensor.dims()) bytes *= static_cast<std::uint64_t>(extent);
+    all = added(all, packed_bytes(static_cast<std::int64_t>(bytes), head.tensors.size()));
+  }
+  return all;
+}
+
 bundle::bundle(int rank, std::vector<part> parts) : rank_(rank), parts_(std::move(parts)) {
   const auto world = static_cast<int>(parts_.front().at.sizes.size());
   packed_.row_bytes = 1;
@@ -77,10 +87,6 @@ bundle::bundle(int rank, std::vector<part> parts) : rank_(rank), parts_(std::mov
 
 void bundle::pack_own(std::byte* to) const {
   for (const auto& one : parts_) to = pack_block(one.own, parts_.size(), to);
-}
-
-void bundle::place_own() const {
-  for (const auto& one : parts_) place(one.at, rank_, one.own.data, one.whole.data);
 }
 
 void bundle::unpack(int rank, const std::byte* from) const {

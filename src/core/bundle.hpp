@@ -25,6 +25,8 @@ std::int64_t packed_bytes(std::int64_t bytes, std::size_t count);
 // A block to its place in their packed form, where it begins at `to`; returns where it ends. What is between it and the
 // next one is zero.
 std::byte* pack_block(const memory& block, std::size_t count, std::byte* to);
+// All blocks of a gather, as a rank's header tells of them.
+std::int64_t packed_bytes(const header& head);
 
 class bundle {
  public:
@@ -44,9 +46,8 @@ class bundle {
   void put_whole(std::size_t tensor, memory whole) { parts_[tensor].whole = std::move(whole); }
   void put_own(std::size_t tensor, memory own) { parts_[tensor].own = std::move(own); }
 
-  // A gather's packed blocks: the own one, and into the gathered tensors the own ones and those of another rank.
+  // A gather's packed blocks: the own one, and those of a rank into the gathered tensors.
   void pack_own(std::byte* to) const;
-  void place_own() const;
   void unpack(int rank, const std::byte* from) const;
 
   // Bytes [first, first + count) of owner's packed block, of a reduction: where they lie in one run already, else none;

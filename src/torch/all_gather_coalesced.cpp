@@ -8,6 +8,7 @@
 #include <functional>
 #include <sheaf/all_gather_coalesced.hpp>
 
+#include "core/copy.hpp"
 #include "torch/coalesced.hpp"
 #include "torch/coalesced_autograd.hpp"
 #include "torch/errors.hpp"
@@ -36,9 +37,9 @@ payload packed(const tensor_list& owns) {
 }
 
 // Uninitialised results: slices of the engine's memory, where it has any, or each its own.
-tensor_list allocate(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims, bool inlined) {
+tensor_list allocate(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims) {
   const bool on_device = call.run().is_on_device();
-  const auto whole = inlined || on_device ? memory{} : call.run().take_result(all.wholes());
+  const auto whole = on_device ? memory{} : call.run().take_result(all.wholes());
   tensor_list results;
   results.reserve(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -48,32 +49,39 @@ tensor_list allocate(coalesced& call, bundle& all, at::TensorList x, at::IntArra
     results.push_back(
         on_device ? call.run().allocate(x[i], dims[i], at.rows, at, false)
                   : tensor_in(is_slice ? whole.slice(all.whole_place(i), bytes) : memory{}, x[i], dims[i], at.rows));
-    all.put_whole(i, whole.data ? whole.slice(all.whole_place(i), bytes)
-                     : inlined  ? borrowed(results.back())
-                                : memory_of(results.back()));
+    all.put_whole(i, whole.data ? whole.slice(all.whole_place(i), bytes) : memory_of(results.back()));
   }
   return results;
 }
 
-tensor_list gathered_results(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims,
-                             const tensor_list& owns, const std::vector<frame>& frames) {
-  const bool inlined = call.is_inlined(all.packed());
-  auto results = allocate(call, all, x, dims, inlined);
-  for (std::size_t i = 0; i < owns.size(); ++i) all.put_own(i, inlined ? borrowed(owns[i]) : memory_of(owns[i]));
-  if (!inlined) {
-    call.run().all_gather(all);
-    return results;
-  }
-  for (int rank = 0; rank < static_cast<int>(frames.size()); ++rank) {
-    if (rank == call.run().rank()) {
-      all.place_own();
-      continue;
-    }
-    check_inlined(rank, frames[rank].payload.size(), all.packed().sizes[rank]);
-    all.unpack(rank, frames[rank].payload.data());
-  }
+tensor_list moved(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRef dims, const tensor_list& owns) {
+  auto results = allocate(call, all, x, dims);
+  for (std::size_t i = 0; i < owns.size(); ++i) all.put_own(i, memory_of(owns[i]));
+  call.run().all_gather(all);
   return results;
 }
+
+// Blocks that came along with their headers, to their places in one result after the other.
+class inlined_blocks {
+ public:
+  inlined_blocks(int rank, const std::vector<frame>& frames) : rank_(rank) {
+    for (const auto& said : frames) next_.push_back(said.payload.data());
+  }
+  // Of the next of `count` tensors.
+  at::Tensor placed(const at::Tensor& own, std::int64_t dim, const layout& at, std::size_t count) {
+    auto result = empty_with_rows(own, dim, at.rows);
+    auto* const whole = borrowed(result).data;
+    for (int peer = 0; peer < static_cast<int>(next_.size()); ++peer) {
+      place(at, peer, peer == rank_ ? borrowed(own).data : next_[peer], whole);
+      next_[peer] += packed_bytes(at.block_bytes(peer), count);
+    }
+    return result;
+  }
+
+ private:
+  int rank_;
+  std::vector<const std::byte*> next_;
+};
 
 }  // namespace
 
@@ -92,14 +100,24 @@ two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>
     }
     call.describe(modes, given, true);
     const auto owns = contiguous_all(x);
-    const bool inlined = call.is_inlined(bytes_of_packed(owns));
-    const auto frames = call.run().learn(inlined ? packed(owns) : payload());
-    const auto rows = rows_table_of(frames);
-    auto all = call.bundle_of(rows, modes);
+    const auto frames = call.run().learn(call.is_inlined(bytes_of_packed(owns)) ? packed(owns) : payload());
     tensor_list sizes_of_each;
-    sizes_of_each.reserve(rows.size());
+    sizes_of_each.reserve(x.size());
+    if (call.are_inlined(frames)) {
+      tensor_list results;
+      results.reserve(x.size());
+      inlined_blocks blocks(call.run().rank(), frames);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto rows = rows_of(frames, i);
+        results.push_back(blocks.placed(owns[i], dims[i], call.place(i, rows), x.size()));
+        sizes_of_each.push_back(sizes_tensor(rows));
+      }
+      return {std::move(results), std::move(sizes_of_each)};
+    }
+    const auto rows = rows_table_of(frames);
     for (const auto& one : rows) sizes_of_each.push_back(sizes_tensor(one));
-    return {gathered_results(call, all, x, dims, owns, frames), std::move(sizes_of_each)};
+    auto all = call.bundle_of(rows, modes);
+    return {moved(call, all, x, dims, owns), std::move(sizes_of_each)};
   });
 }
 
@@ -129,9 +147,18 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
     for (std::size_t i = 0; i < x.size(); ++i) {
       owns.push_back(contiguous(does[i] == gradient::mean ? divided(x[i], world) : x[i]));
     }
-    const bool small = call.is_inlined(all.packed());
-    return gathered_results(call, all, x, dim, owns,
-                            small ? call.run().learn(packed(owns)) : call.run().learn_if_checked());
+    if (!call.is_inlined(all.packed())) {
+      call.run().learn_if_checked();
+      return moved(call, all, x, dim, owns);
+    }
+    const auto frames = call.run().learn(packed(owns));
+    call.are_inlined(frames);
+    inlined_blocks blocks(call.run().rank(), frames);
+    tensor_list results;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      results.push_back(blocks.placed(owns[i], dim[i], all.parts()[i].at, x.size()));
+    }
+    return results;
   });
 }
 

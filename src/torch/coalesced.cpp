@@ -145,18 +145,30 @@ bool coalesced::is_inlined(const layout& packed) const {
   return std::ranges::all_of(packed.sizes, [&](std::int64_t bytes) { return is_inlined(bytes); });
 }
 
+bool coalesced::are_inlined(const std::vector<frame>& frames) const {
+  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
+    const auto bytes = packed_bytes(frames[rank].head);
+    if (!is_inlined(bytes)) return false;
+    check_inlined(rank, frames[rank].payload.size(), bytes);
+  }
+  return true;
+}
+
+layout coalesced::place(std::size_t tensor, std::span<const std::int64_t> rows) {
+  const auto& of = run_.head().tensors[tensor];
+  try {
+    return make_layout(of.dims(), of.dim, rows, itemsize(of.type));
+  } catch (const value_error& error) {
+    refuse_if(tensor, error.what());
+    throw;
+  }
+}
+
 bundle coalesced::bundle_of(const rows_table& rows, const std::vector<gradient>& modes) {
   std::vector<part> parts;
   parts.reserve(count());
   for (std::size_t i = 0; i < count(); ++i) {
-    const auto& tensor = run_.head().tensors[i];
-    try {
-      parts.push_back({.at = make_layout(tensor.dims(), tensor.dim, rows[i], itemsize(tensor.type)),
-                       .type = tensor.type,
-                       .op = reduction_of(modes[i])});
-    } catch (const value_error& error) {
-      refuse_if(i, error.what());
-    }
+    parts.push_back({.at = place(i, rows[i]), .type = run_.head().tensors[i].type, .op = reduction_of(modes[i])});
   }
   try {
     return bundle(run_.rank(), std::move(parts));
@@ -178,14 +190,8 @@ std::vector<at::Tensor> contiguous_all(at::TensorList x) {
 }
 
 rows_table rows_table_of(const std::vector<frame>& frames) {
-  rows_table table(frames.front().head.tensors.size());
-  for (auto& rows : table) rows.reserve(frames.size());
-  for (const auto& said : frames) {
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      const auto& tensor = said.head.tensors[i];
-      table[i].push_back(tensor.shape[tensor.dim]);
-    }
-  }
+  rows_table table;
+  for (std::size_t i = 0; i < frames.front().head.tensors.size(); ++i) table.push_back(rows_of(frames, i));
   return table;
 }
 

@@ -49,7 +49,10 @@ class coalesced {
   // Whether so much data rides along with the header; that of every rank.
   bool is_inlined(std::int64_t bytes) const;
   bool is_inlined(const layout& packed) const;
-  // Place.
+  // Whether every rank's did, as all ranks read it from the headers.
+  bool are_inlined(const std::vector<frame>& frames) const;
+  // Place one, and all.
+  layout place(std::size_t tensor, std::span<const std::int64_t> rows);
   bundle bundle_of(const rows_table& rows, const std::vector<gradient>& modes);
 
  private:

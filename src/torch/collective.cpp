@@ -288,8 +288,7 @@ void refuse_for_all(operation op, const std::string& why, const std::string& gro
 }
 
 refusal check_dispatched(const at::Tensor& x) {
-  if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
-  return x.is_meta() ? check_carried(x, false) : std::nullopt;
+  return !x.defined() || x.is_nested() || x.is_meta() ? check_tensor(x, 0) : std::nullopt;
 }
 
 at::Tensor alone_result(const at::Tensor& x) {
@@ -303,10 +302,13 @@ void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected) {
                    std::to_string(expected));
 }
 
-std::vector<std::int64_t> rows_of(const std::vector<frame>& frames) {
+std::vector<std::int64_t> rows_of(const std::vector<frame>& frames, std::size_t tensor) {
   std::vector<std::int64_t> rows;
   rows.reserve(frames.size());
-  for (const auto& said : frames) rows.push_back(said.head.tensors[0].shape[said.head.tensors[0].dim]);
+  for (const auto& said : frames) {
+    const auto& of = said.head.tensors[tensor];
+    rows.push_back(of.shape[of.dim]);
+  }
   return rows;
 }
 

@@ -139,7 +139,7 @@ inline constexpr std::size_t max_inline_ranks = 512;
 // Throws rank_error when a rank's frame brought another number of bytes than its header says.
 void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected);
 // Every rank's rows, from its header.
-std::vector<std::int64_t> rows_of(const std::vector<frame>& frames);
+std::vector<std::int64_t> rows_of(const std::vector<frame>& frames, std::size_t tensor = 0);
 // As an int64 tensor on the CPU.
 at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows);
 // `x` as plain contiguous bytes: no lazy conjugation or negation.

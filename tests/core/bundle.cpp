@@ -81,6 +81,23 @@ TEST(bundle, packed_blocks_come_back) {
   }
 }
 
+TEST(bundle, headers_tell_how_long_packed_blocks_are) {
+  std::mt19937_64 draw(3);
+  for (int round = 0; round < 100; ++round) {
+    const auto all = random_parts(draw, 3);
+    const bundle packed(0, all.parts);
+    for (int rank = 0; rank < 3; ++rank) {
+      header said;
+      for (const auto& one : all.parts) {
+        const auto columns = one.at.row_bytes / static_cast<std::int64_t>(itemsize(one.type));
+        said.tensors.push_back(
+            {.type = one.type, .dim = 1, .ndim = 3, .shape = {one.at.outer, one.at.sizes[rank], columns}});
+      }
+      EXPECT_EQ(packed_bytes(said), packed.packed().sizes[rank]);
+    }
+  }
+}
+
 // Any interval of an owner's packed block is what the whole of it has there.
 TEST(bundle, intervals_of_packed_blocks) {
   std::mt19937_64 draw(2);
