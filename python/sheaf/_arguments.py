@@ -15,7 +15,8 @@ from sheaf._group import Ranks
 Sizes: TypeAlias = torch.Tensor | Sequence[int]
 Timeout: TypeAlias = float | timedelta | None
 
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor))
+_TRACED = frozenset((FakeTensor, FunctionalTensor))
+_PLAIN = _TRACED | {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 _TIMES = (int, float, timedelta)
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
@@ -45,12 +46,12 @@ def check_types(
         return
     if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
         refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized)
-    why = _objection(x, dim, sized, mode, timeout)
+    why = _objection(x, dim, mode, timeout)
     if why is not None:
         refuse(op, of + why, where, sized=sized)
 
 
-def _objection(x: object, dim: object, sized: bool, mode: object, timeout: object) -> str | None:
+def _objection(x: object, dim: object, mode: object, timeout: object) -> str | None:
     if not isinstance(dim, int) or isinstance(dim, bool):
         return f"dim must be an integer, got {dim!r}"
     if not isinstance(mode, str):
@@ -66,8 +67,8 @@ def _objection(x: object, dim: object, sized: bool, mode: object, timeout: objec
         return "torch.func transforms are not supported, but for vmap: use torch.autograd.grad"
     if x.is_nested:  # torch has no kernel of ours to call for these
         return "nested tensors are not taken: pass the values and gather along their ragged dim"
-    if x.is_meta and not sized and type(x) is not FakeTensor:
-        return "meta tensors hold no data: with sizes unknown there is nothing to gather"
+    if x.is_meta and type(x) not in _TRACED:  # torch would call the fake kernel, and no other rank would know
+        return "meta tensors hold no data: a FakeTensorMode infers shapes"
     return None
 
 

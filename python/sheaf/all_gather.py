@@ -171,7 +171,8 @@ def _all_gather(
 
 
 def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout: Timeout = None) -> torch.Tensor:
-    """Every rank's size along `dim`: an int64 CPU tensor of shape `(ranks,)`.
+    """Every rank's size along `dim`. Shapes: rank r passes `(..., n_r, ...)`, every rank receives `(ranks,)`, int64 on
+    the CPU.
 
     All ranks must agree on dtype, device type, number of dims, `dim` and the sizes of all other dims.
 
@@ -190,7 +191,7 @@ def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout:
 
 
 def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Tensor, ...]:
-    """The gathered tensor as views, one a rank. Local.
+    """The gathered tensor, `(..., n_0 + n_1 + ..., ...)`, as views, `(..., n_r, ...)` for every rank r. Local.
 
     Example:
         >>> [block.shape[0] for block in sheaf.split(y, sizes)]
@@ -208,7 +209,7 @@ def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Ten
 
 
 def offset(sizes: Sizes, group: Group = None) -> int:
-    """Where the own rows begin in the gathered tensor. Local.
+    """Where the own rows begin in the gathered tensor, of `sizes`, one a rank. Local.
 
     Example, the labels of a contrastive loss over the gathered keys:
         >>> labels = torch.arange(x.shape[0]) + sheaf.offset(sizes)

@@ -67,9 +67,9 @@ def all_gather_coalesced(
     """Gathers several tensors of any dtypes, shapes and dims in one call: one exchange of headers, one payload, and one
     collective in the backward, which carries the gradients of those tensors that need one.
 
-    Each tensor is gathered as `all_gather` gathers it, and what ranks must agree on there they must agree on here, for
-    each tensor, and on how many there are, from 1 to 64. The results of a large call lie in one memory: it is free when
-    the last of them is.
+    Shapes: of each tensor rank r passes `(..., n_r, ...)`, and every rank receives `(..., n_0 + n_1 + ..., ...)`. All
+    ranks must agree on how many tensors there are, from 1 to 64, and on what `all_gather` asks of them, for each.
+    The results of a large call lie in one memory: it is free when the last of them is.
 
     Args:
         tensors: the own blocks, a list or a tuple.

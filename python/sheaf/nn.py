@@ -11,6 +11,9 @@ from sheaf.all_gather import Gathered, Gradient, all_gather
 class AllGather(torch.nn.Module):
     """`sheaf.all_gather` with its settings kept; it has no parameters.
 
+    Shapes: rank r passes `(..., n_r, ...)`, every rank receives `(..., n_0 + n_1 + ..., ...)`. All ranks must agree on
+    what `all_gather` asks of them, the module's `dim` and `grad` among it.
+
     The group is kept by its name, so a module can be copied and pickled, and finds the group of that name where it is
     used.
 

@@ -67,6 +67,9 @@ def reduce_scatter_coalesced(
     """Sums the ranks' tensors, several in one call; each rank keeps its own rows of each sum, to the bit as
     `reduce_scatter` gives them. The backward is one collective, too, for those tensors that need a gradient.
 
+    Shapes: of each tensor every rank passes `(..., n_0 + n_1 + ..., ...)`, and rank r receives `(..., n_r, ...)`. All
+    ranks must agree on how many tensors there are, from 1 to 64, and on what `reduce_scatter` asks of them, for each.
+
     Args:
         tensors: what to sum, a list or a tuple: any dtypes but bool; for the mean, no integers either.
         sizes: how many rows each rank receives: one row for all tensors, or a list with a row for each.

@@ -17,6 +17,13 @@ at::Tensor on_device_of(const at::Tensor& x, const at::Tensor& sizes) {
   return sizes.pin_memory().to(x.device(), /*non_blocking=*/true);
 }
 
+// Without a gradient, and never the input itself.
+gathered apart(const at::Tensor& t, all_gather_options options) {
+  const c10::NoGradGuard no_grad;
+  const auto& x = options.group.world() == 1 ? t.clone() : t;
+  return sheaf::all_gather(x, options);
+}
+
 }  // namespace
 
 bool is_distributed(const group& of) { return of.world() > 1; }
@@ -31,7 +38,7 @@ at::Tensor pad_dim_to(const at::Tensor& t, std::int64_t length, std::int64_t dim
 std::vector<at::Tensor> all_gather_same_dim(const at::Tensor& t, const group& of) {
   const c10::NoGradGuard no_grad;
   const auto ones = at::full({of.world()}, 1, at::kLong);
-  return sheaf::all_gather(t.unsqueeze(0), {.sizes = ones, .group = of}).tensor.unbind(0);
+  return apart(t.unsqueeze(0), {.sizes = ones, .group = of}).tensor.unbind(0);
 }
 
 at::Tensor gather_sizes(const at::Tensor& t, std::int64_t dim, const group& of) {
@@ -44,8 +51,7 @@ at::Tensor has_only_one_value(const at::Tensor& t) { return t.eq(t.select(0, 0))
 
 std::pair<at::Tensor, at::Tensor> all_gather_variable_dim(const at::Tensor& t, std::int64_t dim,
                                                           const std::optional<at::Tensor>& sizes, const group& of) {
-  const c10::NoGradGuard no_grad;
-  auto [tensor, learned] = sheaf::all_gather(t, {.dim = dim, .sizes = sizes, .group = of});
+  auto [tensor, learned] = apart(t, {.dim = dim, .sizes = sizes, .group = of});
   return {tensor, sizes ? *sizes : on_device_of(t, learned)};
 }
 

@@ -82,8 +82,8 @@ void any_bytes_are_gathered(const group& me) {
 }
 
 // A sum of ranks' values whose bits depend on the order and on where it is rounded.
-ragged sum_of(at::ScalarType type, int world) {
-  return {.sizes = some_sizes(world), .dim = 1, .shape = {2, 3, 50}, .type = type};
+ragged sum_of(at::ScalarType type, int world, std::int64_t width = 50) {
+  return {.sizes = some_sizes(world), .dim = 1, .shape = {2, 3, width}, .type = type};
 }
 
 void sums_are_right_to_the_bit(const group& me) {
@@ -127,11 +127,14 @@ std::uint64_t fnv(std::uint64_t hash, const at::Tensor& x) {
 
 std::string digest_of_sums(const group& me) {
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (const auto type : floats) {
-    for (const auto op : {reduce_op::sum, reduce_op::mean}) {
-      const auto now = sum_of(type, me.world());
-      const auto mine = reduce_scatter(now.whole(me.rank()), now.sizes_tensor(), {.dim = 1, .op = op, .group = me});
-      hash = fnv(hash, all_gather(mine, {.dim = 1, .group = me}).tensor);
+  const auto take = [&](const ragged& now, reduce_op op) {
+    const auto mine = reduce_scatter(now.whole(me.rank()), now.sizes_tensor(), {.dim = 1, .op = op, .group = me});
+    hash = fnv(hash, all_gather(mine, {.dim = 1, .group = me}).tensor);
+  };
+  for (const std::int64_t width : {50, 9001}) {  // that ride along with their headers, and that do not
+    for (const auto type : integers) take(sum_of(type, me.world(), width), reduce_op::sum);
+    for (const auto type : floats) {
+      for (const auto op : {reduce_op::sum, reduce_op::mean}) take(sum_of(type, me.world(), width), op);
     }
   }
   return std::to_string(hash);

@@ -24,7 +24,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
         pool.close_all()
 
 
-LONG = ("test_compat", "test_cpp_on_gloo", "test_deadlines", "test_left_out")
+LONG = ("test_compat", "test_compile", "test_cpp_on_gloo", "test_deadlines", "test_left_out")
 """What takes long on each engine: `make test` runs it on c10d, `make slow-test` on the other."""
 
 

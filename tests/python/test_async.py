@@ -573,6 +573,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_waits_for_no_handle():
     """No destroy_process_group, handles open, the peer does not come: the process ends well, and waits less than a
     second more than without handles."""

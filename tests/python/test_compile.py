@@ -5,6 +5,7 @@ import io
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import sheaf
 from compiled import RUNS_INDUCTOR, WHY_NOT, compiling, number, one_process
@@ -35,9 +36,22 @@ def opcheck(rank, world):
             torch.library.opcheck(ops.reduce_scatter_sized.default, (y, rows, own, 0, world, mode, name))
 
 
-@pytest.mark.parametrize("world", [*WORLDS, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("world", [*WORLDS, 5])
 def test_opcheck(world):
     run(world, opcheck, timeout=120)
+
+
+def inferred(rank, world):
+    sizes = patterns(world)[0]
+    with FakeTensorMode():
+        x, y = torch.empty(3, sizes[rank]), torch.empty(3, sum(sizes))
+        assert sheaf.all_gather(x, 1, sizes=sizes).tensor.shape == y.shape
+        assert sheaf.reduce_scatter(y, sizes, 1).shape == x.shape
+
+
+def test_shapes_are_inferred_without_data():
+    run(2, inferred)
 
 
 def gathers(x, known, mode):
@@ -68,6 +82,7 @@ def compiled_gather(rank, world, known, backend="aot_eager", modes=MODES):
                 check(compiled, rank, world, sizes, known, mode)
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
 @pytest.mark.parametrize("world", WORLDS)
 def test_all_gather_compiles(world, known):

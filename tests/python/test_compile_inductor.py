@@ -4,6 +4,8 @@
 import subprocess
 import sys
 
+import pytest
+
 OPS = "[getattr(torch.ops.sheaf, n).default for n in ('gather_sizes', 'all_gather_sized', 'reduce_scatter_sized')]"
 GATHER = "torch.ops.sheaf.all_gather_sized(x, torch.tensor([2]), 2, 0, 1, 'sum', '')"
 
@@ -23,6 +25,7 @@ def test_sheaf_does_not_import_inductor():
     )
 
 
+@pytest.mark.slow
 def test_inductor_may_be_imported_first():
     python(
         "import torch",
@@ -32,6 +35,7 @@ def test_inductor_may_be_imported_first():
     )
 
 
+@pytest.mark.slow
 def test_another_torch_is_refused():
     said = python(
         "import torch, sheaf",

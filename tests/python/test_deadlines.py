@@ -56,6 +56,14 @@ def test_wrong_sizes_of_large_tensors(name):
     everyone_says(3, text, wrong_sizes, sizes, LARGE, 30)
 
 
+def quantized(x):
+    return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+
+
+def strange(x):
+    return x.as_subclass(type("Strange", (torch.Tensor,), {}))
+
+
 def _sized(change):
     """Both ops with sizes given, of a large tensor that `change` makes another one of on the odd rank."""
     ops = {
@@ -75,6 +83,13 @@ SIZED = {
         "ranks disagree on dim: ": lambda op, x, odd: op(x[:2, :2] if x.shape[0] == 2 else x, 1 if odd else 0),
         "rank 0 refuses: a 0-d tensor": lambda op, x, odd: op(torch.tensor(1.0) if odd else x),
         "rank 0 refuses: sparse tensors": lambda op, x, odd: op(x.to_sparse() if odd else x),
+        "rank 0 refuses: quantized tensors": lambda op, x, odd: op(quantized(x) if odd else x),
+        "rank 0 refuses: tensor subclasses such as Strange": lambda op, x, odd: op(strange(x) if odd else x),
+        "rank 0 refuses: meta tensors": lambda op, x, odd: op(x.to("meta") if odd else x),
+        "ranks disagree on dtype: int64 on rank 0": lambda op, x, odd: [
+            op(x.long() if first else x)
+            for first in (odd, not odd)  # the same two calls in another order
+        ],
         "rank 0 refuses: dim must be from -3 to 2, got 7": lambda op, x, odd: op(x, 7 if odd else 0),
     }.items()
     for op, case in _sized(change).items()
@@ -93,6 +108,7 @@ def checked(rank, world):
         lambda: sheaf.reduce_scatter(torch.ones(6, LARGE if rank else LARGE + 1), [2, 2, 2]),
         lambda: sheaf.reduce_scatter(torch.ones(6, LARGE), [2, 2, 2] if rank else [1, 3, 2]),
         lambda: sheaf.reduce_scatter(torch.ones(6, LARGE), [2, 2, 2], op="sum" if rank else "mean"),
+        lambda: sheaf.all_gather(torch.ones(2, LARGE), sizes=[2, 2, 2], grad="sum" if rank else "mean"),
         lambda: sheaf.reduce_scatter(torch.ones(6, LARGE), [2, 2, 2]) if rank else sheaf.gather_sizes(torch.ones(6)),
         *(lambda case=case: case(rank == 0) for case in SIZED.values()),
     ):
@@ -113,8 +129,9 @@ def test_headers_of_sized_calls():
     for (_, text), got in zip(WRONG_SIZES.values(), said[0], strict=False):
         assert text in got, said[0]
     assert "the size of dim 1" in said[0][4] and "sizes: [1, 3, 2] on rank 0" in said[0][5], said[0]
-    assert "mean on rank 0" in said[0][6] and "op: gather_sizes on rank 0" in said[0][7], said[0]
-    for text, got in zip(SIZED, said[0][8:], strict=True):
+    assert "reduction: mean on rank 0" in said[0][6] and "gradient mode: mean on rank 0" in said[0][7], said[0]
+    assert "op: gather_sizes on rank 0" in said[0][8], said[0]
+    for text, got in zip(SIZED, said[0][9:], strict=True):
         assert text.partition(": ")[2] in got and got.startswith(text.partition(": ")[0]), (text, got)
 
 

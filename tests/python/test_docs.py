@@ -169,3 +169,7 @@ def hold_docstrings(rank: int, world: int) -> int:
 
 def test_docstrings() -> None:
     assert run(2, hold_docstrings) == [15, 15]
+    collectives = [sheaf.all_gather, sheaf.reduce_scatter, sheaf.gather_sizes, sheaf.nn.AllGather]
+    for each in [*collectives, sheaf.all_gather_coalesced, sheaf.reduce_scatter_coalesced]:
+        said = " ".join((each.__doc__ or "").split())
+        assert "Shapes: " in said and "ranks must agree on" in said, each

@@ -41,7 +41,7 @@ def odd_rank_out(rank, world, name):
                 sheaf.reduce_scatter(torch.ones(2 * world, 3), [2] * world) if first else sheaf.all_gather(x)
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, 3, 5])
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -87,7 +87,7 @@ def odd_rank_out_of_a_sum(rank, world, name):
                 sheaf.reduce_scatter(y.long() if first else y, sizes)
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, 3, 5])
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -111,6 +111,7 @@ BAD = {
     "quantized": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantized tensors are not taken"),
     "subclass": (lambda x: x.as_subclass(type("Strange", (torch.Tensor,), {})), "such as Strange are not taken"),
     "nested": (lambda x: torch.nested.nested_tensor([x, x]), "nested tensors are not taken"),
+    "meta": (lambda x: x.to("meta"), "meta tensors hold no data"),
     "many dims": (lambda x: torch.ones((1,) * 9), "at most 8 dims, got 9"),
     "no tensor": (lambda x: [1.0], "a tensor is needed, got list"),
 }
@@ -127,19 +128,20 @@ def refused_sums(rank, world):
     said = {}
     for name, call in calls.items():
         sheaf.gather_sizes(y)  # in step from here
-        with pytest.raises(ValueError, match="rank 2 refuses: ") as caught:
+        with pytest.raises(ValueError, match=f"rank {world - 1} refuses: ") as caught:
             call()
         said[name] = str(caught.value)
     works(rank, world)
     return said
 
 
-def test_refusal_of_a_sum():
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_refusal_of_a_sum(world):
     expected = {name: why for name, (_, why) in BAD.items()}
     expected |= {"dim": "dim must be from -2 to 1, got 7", "type of dim": "dim must be an integer, got 0.5"}
     expected |= {"timeout": "timeout must be a positive number of seconds"}
-    said = run(3, refused_sums)
-    assert said[0] == said[1] == said[2], said
+    said = run(world, refused_sums)
+    assert said == [said[0]] * world, said
     assert said[0].keys() == expected.keys()
     for name, why in expected.items():
         assert why in said[0][name] and said[0][name].startswith("reduce_scatter #"), said[0][name]
@@ -169,7 +171,8 @@ def test_a_device_with_no_backend_in_the_group():
 
 def refused(rank, world, name, everywhere):
     odd = everywhere or rank == world - 1
-    x = torch.ones(2, 3)
+    x, sizes = torch.ones(2, 3), [2] * world
+    y = torch.ones(2 * world)
     sheaf.gather_sizes(x)  # in step from here
     match name:
         case "0-d":
@@ -184,6 +187,8 @@ def refused(rank, world, name, everywhere):
             sheaf.all_gather(torch.nested.nested_tensor([x, x]) if odd else x)
         case "meta":
             sheaf.all_gather(x.to("meta") if odd else x)
+        case "meta of a sized call":
+            sheaf.all_gather(x.to("meta") if odd else x, sizes=sizes)
         case "range":
             sheaf.all_gather(x, 7 if odd else 0)
         case "many dims":
@@ -191,26 +196,26 @@ def refused(rank, world, name, everywhere):
         case "mode":
             sheaf.all_gather(x, grad="median" if odd else "sum")
         case "mode of a sized call":
-            sheaf.all_gather(x, sizes=[2] * world, grad="median" if odd else "sum")
+            sheaf.all_gather(x, sizes=sizes, grad="median" if odd else "sum")
         case "type of dim":
             sheaf.all_gather(x, 0.5 if odd else 0)
         case "type of sizes":
-            sheaf.reduce_scatter(torch.ones(6), 5 if odd else [2, 2, 2])
+            sheaf.reduce_scatter(y, 5 if odd else sizes)
         case "shape of sizes":
-            sheaf.reduce_scatter(torch.ones(6), torch.ones(3, 1, dtype=torch.int64) if odd else [2, 2, 2])
+            sheaf.reduce_scatter(y, torch.ones(world, 1, dtype=torch.int64) if odd else sizes)
         case "huge sizes":
-            sheaf.all_gather(x, sizes=[2, 2, 2**62] if odd else [2, 2, 2])
+            sheaf.all_gather(x, sizes=[*sizes[1:], 2**62] if odd else sizes)
         case "sizes beyond 63 bits":
-            sheaf.all_gather(x, sizes=[2**62, 2**62, 2] if odd else [2, 2, 2])
+            sheaf.all_gather(x, sizes=[2**62, 2**62, *sizes[2:]] if odd else sizes)
         case "long text":
             sheaf.all_gather(x, grad="median" * 200 if odd else "sum")
         case "forward mode":
             with torch.autograd.forward_ad.dual_level():
                 sheaf.all_gather(torch.autograd.forward_ad.make_dual(x, x) if odd else x)
         case "op":
-            sheaf.reduce_scatter(torch.ones(6), [2, 2, 2], op="own" if odd else "sum")
+            sheaf.reduce_scatter(y, sizes, op="own" if odd else "sum")
         case "op of several":
-            sheaf.reduce_scatter_coalesced([torch.ones(6)] * 2, [2, 2, 2], op=["sum", "own"] if odd else "sum")
+            sheaf.reduce_scatter_coalesced([y] * 2, sizes, op=["sum", "own"] if odd else "sum")
         case "no tensor":
             sheaf.all_gather([1.0] if odd else x)
         case "timeout":
@@ -235,6 +240,7 @@ REFUSED = {
 }
 REFUSED_WITH_SIZES = {  # each rank that refuses raises at once, in its own name
     "mode of a sized call": 'got "median"',
+    "meta of a sized call": "meta tensors hold no data",
     "op": """op is "sum" or "mean", got 'own'""",
     "op of several": """tensor 1: op is "sum" or "mean", got 'own'""",
     "type of sizes": "sizes must be a tensor, a list or a tuple, got int",
@@ -246,13 +252,15 @@ REFUSED_WITH_SIZES = {  # each rank that refuses raises at once, in its own name
 
 @pytest.mark.parametrize("everywhere", [False, True], ids=["one rank", "all ranks"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusal(name, everywhere):
-    everyone_says(3, REFUSED[name], refused, name, everywhere)
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_refusal(world, name, everywhere):
+    everyone_says(world, REFUSED[name], refused, name, everywhere)
 
 
 @pytest.mark.parametrize("name", REFUSED_WITH_SIZES)
-def test_refusal_of_sizes(name):
-    everyone_says(3, REFUSED_WITH_SIZES[name], refused, name, False)
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_refusal_of_sizes(world, name):
+    everyone_says(world, REFUSED_WITH_SIZES[name], refused, name, False)
 
 
 def own_under_no_grad(rank, world):

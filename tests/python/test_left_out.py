@@ -17,6 +17,8 @@ SIZES = [2, 1, 3]
 WIDTHS = [2, 3000]
 """Gradients that ride along with their headers, and such that come without one on the group's own backend."""
 WAYS = ["plain", "async", "coalesced", "async coalesced"]
+SLOW_WAYS = [WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])]
+"""Where each waits for its deadline."""
 
 
 def gather(x, way, sizes=None, **options):
@@ -54,7 +56,7 @@ def stays_away(rank, world, way):
         dist.barrier()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", SLOW_WAYS)
 def test_a_rank_that_stays_away_is_named_at_the_deadline(way):
     run(WORLD, stays_away, way)
 
@@ -90,7 +92,7 @@ def goes_on_without_headers(rank, world, way):
         dist.barrier()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", SLOW_WAYS)
 def test_a_rank_that_goes_on_without_headers_is_named_at_the_deadline(way, engine):
     if engine == "shm":
         pytest.skip("headers are always compared there")

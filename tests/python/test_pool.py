@@ -70,7 +70,7 @@ def rank_zero_hangs(rank: int, world: int) -> None:
         time.sleep(600)
 
 
-@pytest.mark.parametrize("call", [run, run_raises])
+@pytest.mark.parametrize("call", [run, pytest.param(run_raises, marks=pytest.mark.slow)])
 def test_a_missed_deadline_shows_where_and_renews_the_workers(call: object) -> None:
     before = [pid for pid, _ in run(2, total, 0)]
     with pytest.raises(RankError, match=r"(?s)rank 0: missed the deadline.*in rank_zero_hangs.*rank 1: ok"):
@@ -107,6 +107,7 @@ def test_fresh_reports_deaths_as_data() -> None:
     assert (second.ok, second.error, second.returncode, second.missed) == (False, None, -signal.SIGKILL, False)
 
 
+@pytest.mark.slow
 def test_fresh_reports_errors_and_missed_deadlines_as_data() -> None:
     outcomes = fresh(2, rank_zero_hangs, timeout=1)
     assert [outcome.missed for outcome in outcomes] == [True, False]

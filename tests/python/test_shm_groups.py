@@ -104,6 +104,7 @@ def test_a_group_that_cannot_have_it_is_carried_by_its_backend(obstacle):
         assert re.fullmatch(rf"c10d over gloo \(.*: {OBSTACLES[obstacle][1]}\)", engine), engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_who_insists_hears_why_not_on_every_rank(obstacle):
     check_possible(obstacle)

@@ -330,7 +330,7 @@ def writes_always(rank, world, calls):
         del held[dice.randrange(6) :]
 
 
-@pytest.mark.parametrize("pool_mb", [1024, 8])
+@pytest.mark.parametrize("pool_mb", [1024, pytest.param(8, marks=pytest.mark.slow)])
 def test_writes_into_results_stay_out_of_later_ones(pool_mb):
     values(fresh(3, writes_always, 300, env={**SHM, "SHEAF_POOL_MB": str(pool_mb)}, timeout=180))
 
