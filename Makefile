@@ -19,7 +19,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 
-.PHONY: build build-gpu run-gpu-tests run-gpu-bench demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test slow-test packaged-test consumer-test wheel-test clean \
+.PHONY: build build-gpu run-gpu-tests run-gpu-bench demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test slow-test slow-python-test consumer-test sources-test wheel-test clean \
   help
 .DEFAULT_GOAL := build
 
@@ -80,7 +80,7 @@ bench-mpi: $(VENV)/.ready | .stamps/system-mpi ## the shared-memory engine besid
 	$(say) "benchmarks beside MPI"
 	@$(PY) -m benchmarks.mpi --json out/mpi.json
 
-test: cpp-test fuzz-test packaged-test ## every test but the slow ones; slow-test, sanitize and model check more
+test: cpp-test fuzz-test consumer-test python-test ## every test but the slow ones; slow-test, sanitize and model check more
 	$(say) "all tests passed"
 
 cpp-test: build build/.configured-tests ## C++ tests
@@ -162,20 +162,24 @@ python-test: build build/.configured-tests ## Python tests but the slow ones
 	$(say) "Python tests"
 	@timeout 1800 $(PY) -m pytest -m "not slow" --durations=15
 
-slow-test: build build/.configured-tests ## Python tests that kill, stop, stress and compile for minutes
+slow-python-test: build build/.configured-tests ## Python tests that kill, stop, stress and compile for minutes
 	$(say) "slow Python tests"
 	@cmake --build build
 	@timeout 1800 $(PY) -m pytest -m slow --durations=15
 
 # Python tests wait more than they work, and packages are compiled meanwhile.
-packaged-test: build ## Python tests, with consumer-test and wheel-test beside them
-	@$(MAKE) consumer-test wheel-test > build/packages.log 2>&1 & packages=$$!; trap "kill $$packages" INT TERM; \
-	  $(MAKE) python-test; python=$$?; \
+slow-test: build ## the slow Python tests, with sources-test and wheel-test beside them
+	@$(MAKE) sources-test wheel-test > build/packages.log 2>&1 & packages=$$!; trap "kill $$packages" INT TERM; \
+	  $(MAKE) slow-python-test; python=$$?; \
 	  wait $$packages; packages=$$?; cat build/packages.log; exit $$((python || packages))
 
-consumer-test: build ## a program against the installed package, and one with Sheaf as a sub-directory
-	$(say) "consumers of the CMake package"
-	@tests/consumer/run.sh $(CURDIR)/$(PY)
+consumer-test: build ## a program against the installed package
+	$(say) "a consumer of the CMake package"
+	@tests/consumer/run.sh $(CURDIR)/$(PY) installed
+
+sources-test: build ## a program with Sheaf as a sub-directory
+	$(say) "a consumer of the sources"
+	@tests/consumer/run.sh $(CURDIR)/$(PY) subdirectory
 
 wheel-test: build ## the wheel, in an environment of its own, and on another torch
 	$(say) "wheel"

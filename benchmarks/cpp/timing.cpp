@@ -53,9 +53,9 @@ sample time_once(collective& what, candidate& way, ranks& all, int calls, std::u
   return {us_between(start, called) / calls, total / calls, wrong};
 }
 
-// As many as the time of one allows, an odd number: then the median is one of them. None: the first one must do.
+// As many as the time of one allows, an odd number: then the median is one of them.
 int rounds_within(double seconds, double round_seconds) {
-  if (round_seconds > 5 * seconds) return 0;
+  if (round_seconds > 5 * seconds) return 1;
   const auto fit = static_cast<int>(std::min(seconds / round_seconds, double{most_rounds}));
   return std::max(fewest_rounds, fit) | 1;
 }
@@ -110,12 +110,10 @@ outcome measure(const one_case& one, collective& what, ranks& all, const options
   auto seconds = seconds_of_round(0);
   if (all.agree(seconds < with.seconds)) seconds = seconds_of_round(1);
   const auto rounds = all.agree(rounds_within(with.seconds, seconds));
-  if (rounds > 0) {
-    for (std::size_t way = 0; way < ways; ++way) called[way].clear(), total[way].clear();
-  }
+  for (std::size_t way = 0; way < ways; ++way) called[way].clear(), total[way].clear();
   for (int i = 0; i < rounds; ++i) round(i);
 
-  outcome result{one, std::max(1, rounds), calls, {}};
+  outcome result{one, rounds, calls, {}};
   for (std::size_t way = 0; way < ways; ++way) {
     all.slowest(called[way]);
     all.slowest(total[way]);

@@ -104,7 +104,8 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "") -> torch.Tensor:
 
 def alone(x: torch.Tensor) -> torch.Tensor:
     """The own tensor as the result of a group of one."""
-    return x.contiguous() if torch.is_grad_enabled() else x.detach().contiguous()
+    result = x.resolve_conj().resolve_neg().contiguous()
+    return result if torch.is_grad_enabled() else result.detach()
 
 
 def seconds(timeout: Timeout) -> float | None:

@@ -5,9 +5,11 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <type_traits>
 
 #include "torch/async.hpp"
@@ -90,9 +92,10 @@ struct StartBackward : torch::autograd::Node {
     for (std::size_t input = 0; input < gradients.size(); ++input) {
       if (!gradients[input].defined()) gradients[input] = input_metadata(input).zeros_like();
     }
-    const auto running = c10::GradMode::is_enabled() || how_.with.local ? nullptr : try_launch(gradients);
+    const auto run = still_there();
+    const auto running = c10::GradMode::is_enabled() || how_.with.local ? nullptr : try_launch(gradients, run);
     if (!running) {
-      auto result = how_.run(gradients);
+      auto result = run(gradients);
       result.resize(num_outputs());
       return result;
     }
@@ -104,10 +107,22 @@ struct StartBackward : torch::autograd::Node {
     return result;
   }
 
+  void release_variables() override {
+    const std::lock_guard lock(guard_);
+    how_.run = nullptr;
+  }
+
  private:
+  // Not after a backward that kept no graph.
+  operation_on still_there() {
+    const std::lock_guard lock(guard_);
+    TORCH_CHECK(how_.run, torch::autograd::ERR_BACKWARD_TWICE);
+    return how_.run;
+  }
+
   // Nothing where the plain op must do: too many are in flight, nobody would wait before the gradients may be written
   // again, or a device has a way of its own to be asynchronous.
-  std::shared_ptr<job> try_launch(const variable_list& gradients) const {
+  std::shared_ptr<job> try_launch(const variable_list& gradients, const operation_on& run) const {
     if (num_outputs() == 0) return nullptr;
     for (const auto& one : gradients) {
       if (!one.device().is_cpu()) return nullptr;
@@ -115,11 +130,12 @@ struct StartBackward : torch::autograd::Node {
     return translated([&]() -> std::shared_ptr<job> {
       const auto moves = find_engine(how_.with.group);
       auto place = moves->line()->take_place();
-      return place ? launch(moves, how_.with, gradients, how_.run, std::move(place)) : nullptr;
+      return place ? launch(moves, how_.with, gradients, run, std::move(place)) : nullptr;
     });
   }
 
-  const backward how_;
+  std::mutex guard_;  // of `run` below
+  backward how_;
 };
 
 }  // namespace

@@ -184,40 +184,54 @@ void expect_error(const group& me, const std::string& says, Odd&& odd, Rest&& re
   }
 }
 
-void disagreements(const group& me) {
-  const auto x = at::ones({2, 3});
-  const auto ids = at::ones({4}, at::kLong);
-  const auto gather = [&](std::vector<at::Tensor> tensors, gradient second = gradient::sum) {
-    std::vector<gradient> modes(tensors.size(), gradient::sum);
-    if (modes.size() > 1) modes[1] = second;
-    all_gather_coalesced(tensors, {.grad = modes, .group = me});
+// The first call raises on every rank alike, and the second is made by none.
+template <class First, class Second>
+auto both(const First& first, const Second& second) {
+  return [&] {
+    first();
+    second();
   };
-  const auto rest = [&] { gather({x, ids}); };
-  expect_error(me, "ranks disagree on the number of tensors", [&] { gather({x}); }, rest);
-  expect_error(me, "ranks disagree on dtype of tensor 1", [&] { gather({x, ids.to(at::kInt)}); }, rest);
-  expect_error(me, "ranks disagree on the size of dim 1 of tensor 0", [&] { gather({at::ones({2, 4}), ids}); }, rest);
-  expect_error(me, "ranks disagree on gradient mode of tensor 1", [&] { gather({x, ids}, gradient::own); }, rest);
-  expect_error(me, "ranks disagree on op", [&] { all_gather(x, {.group = me}); }, rest);
-  expect_error(
-      me, "ranks disagree on sizes of tensor 1",
-      [&] {
-        const auto sizes = at::full({me.world()}, 4, at::kLong);
-        all_gather_coalesced({x, ids}, {.sizes = {std::nullopt, sizes}, .group = me});
-      },
-      rest);
-  expect_error(
-      me, "refuses: tensor 1: dim must be from -1 to 0, got 2",
-      [&] { all_gather_coalesced({x, ids}, {.dim = {0, 2}, .group = me}); }, rest);
-  expect_error(me, "refuses: tensor 1: the tensor is undefined", [&] { gather({x, at::Tensor()}); }, rest);
-  expect_error(me, "refuses: no tensors were given", [&] { gather({}); }, rest);
-  expect_error(
-      me, "refuses: dim: expected one for each of 2 tensors, got 3",
-      [&] { all_gather_coalesced({x, ids}, {.dim = {0, 0, 0}, .group = me}); }, rest);
+}
+
+void disagreements(const group& me) {
+  const auto x = at::ones({3, 3});
+  const auto ids = at::ones({4}, at::kLong);
+  for (const bool started : {false, true}) {
+    const auto call = [&](const std::vector<at::Tensor>& tensors, const all_gather_coalesced_options& options) {
+      started ? all_gather_coalesced_async(tensors, options).wait() : all_gather_coalesced(tensors, options);
+    };
+    const auto gather = [&](const std::vector<at::Tensor>& tensors, gradient second = gradient::sum) {
+      std::vector<gradient> modes(tensors.size(), gradient::sum);
+      if (modes.size() > 1) modes[1] = second;
+      call(tensors, {.grad = modes, .group = me});
+    };
+    const auto rest = [&] { gather({x, ids}); };
+    const auto swapped = [&] { gather({ids, x}); };
+    const auto along = [&](std::vector<std::int64_t> dims) {
+      return [&, dims] { call({x, ids}, {.dim = dims, .group = me}); };
+    };
+    const auto sized = at::full({me.world()}, 4, at::kLong);
+    expect_error(me, "ranks disagree on the number of tensors", [&] { gather({x}); }, rest);
+    expect_error(me, "ranks disagree on dtype of tensor 1", [&] { gather({x, ids.to(at::kInt)}); }, rest);
+    expect_error(me, "ranks disagree on the size of dim 1 of tensor 0", [&] { gather({at::ones({2, 4}), ids}); }, rest);
+    expect_error(me, "ranks disagree on dim of tensor 0", along({1, 0}), rest);
+    expect_error(me, "ranks disagree on gradient mode of tensor 1", [&] { gather({x, ids}, gradient::own); }, rest);
+    expect_error(me, "ranks disagree on op", [&] { all_gather(x, {.group = me}); }, rest);
+    expect_error(me, "ranks disagree on ndim of tensor 0", both(swapped, rest), both(rest, swapped));
+    expect_error(
+        me, "ranks disagree on sizes of tensor 1",
+        [&] { call({x, ids}, {.sizes = {std::nullopt, sized}, .group = me}); }, rest);
+    expect_error(me, "refuses: tensor 1: dim must be from -1 to 0, got 2", along({0, 2}), rest);
+    expect_error(me, "refuses: tensor 1: the tensor is undefined", [&] { gather({x, at::Tensor()}); }, rest);
+    expect_error(me, "refuses: no tensors were given", [&] { gather({}); }, rest);
+    expect_error(me, "refuses: dim: expected one for each of 2 tensors, got 3", along({0, 0, 0}), rest);
+  }
 }
 
 void sums_that_disagree(const group& me) {
   const auto sizes = at::full({me.world()}, 2, at::kLong);
-  const auto y = at::ones({2 * me.world(), 3}), wide = at::ones({2 * me.world(), 4});
+  const auto rows = 2 * me.world();
+  const auto y = at::ones({rows, 3}), wide = at::ones({rows, 4}), square = at::ones({rows, rows});
   for (const bool started : {false, true}) {
     const auto sum = [&](std::vector<at::Tensor> tensors, per_tensor<std::int64_t> dim = 0,
                          reduce_op op = reduce_op::sum) {
@@ -226,10 +240,16 @@ void sums_that_disagree(const group& me) {
               : reduce_scatter_coalesced(tensors, sizes, options);
     };
     const auto rest = [&] { sum({y, y}); };
+    const auto other = [&] { sum({y, wide}); };
+    const auto gather = [&] { all_gather_coalesced({y, y}, {.group = me}); };
     expect_error(me, "ranks disagree on the number of tensors", [&] { sum({y}); }, rest);
     expect_error(me, "ranks disagree on dtype of tensor 1", [&] { sum({y, y.to(at::kDouble)}); }, rest);
-    expect_error(me, "ranks disagree on the size of dim 1 of tensor 1", [&] { sum({y, wide}); }, rest);
-    expect_error(me, "ranks disagree on", [&] { sum({y, y}, 0, reduce_op::mean); }, rest);
+    expect_error(me, "ranks disagree on the size of dim 1 of tensor 1", other, rest);
+    expect_error(me, "ranks disagree on dim of tensor 1", [&] { sum({y, square}, {0, 1}); }, [&] { sum({y, square}); });
+    expect_error(me, "ranks disagree on reduction of tensor 0", [&] { sum({y, y}, 0, reduce_op::mean); }, rest);
+    expect_error(me, "ranks disagree on op", gather, rest);
+    expect_error(me, "ranks disagree on the size of dim 1 of tensor 1", both(other, rest), both(rest, other));
+    expect_error(me, "ranks disagree on op", both(gather, rest), both(rest, gather));
     expect_error(me, "refuses: tensor 0: dim must be from -2 to 1, got 2", [&] { sum({y, y}, 2); }, rest);
   }
 }

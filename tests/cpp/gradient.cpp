@@ -127,6 +127,21 @@ void nothing_is_recorded_without_need(const group& me) {
   }
 }
 
+// Rank 0 leaves out the backward of its gather and goes on: all raise the same, naming it, and go on together.
+void a_rank_that_goes_on_is_named(const group& me) {
+  if (me.world() == 1) return;
+  const auto x = leaf(at::ones({2, 3}, there(at::kDouble)));
+  for (const bool started : {false, true}) {
+    const all_gather_options here{.group = me, .timeout = std::chrono::seconds(60)};
+    const auto y = started ? all_gather_async(x, here).wait().tensor : all_gather(x, here).tensor;
+    const auto text = error_of<c10::ValueError>(
+        [&] { me.rank() == 0 ? void(gather_sizes(x, {.group = me})) : y.sum().backward(); }, "a rank that goes on");
+    expect_contains(text, "ranks disagree on op: ");
+    expect_contains(text, "rank 0 has left out the backward of #");
+    expect_same_everywhere(me, text);
+  }
+}
+
 // A rank's loss as a plain function of what all ranks gathered or reduced.
 at::Tensor total(const group& me, const at::Tensor& loss) {
   return all_gather(loss.detach().reshape({1}), {.group = me}).tensor.sum();
@@ -159,9 +174,12 @@ void all_gather_by_differences(const group& me) {
   now.sizes.back() = 2;
   std::vector<at::Tensor> inputs;
   for (int rank = 0; rank < me.world(); ++rank) inputs.push_back(now.block(rank) / 100);
+  const auto loss = [&](const at::Tensor& y) { return (y * now.whole(me.rank()) / 100).sin().sum(); };
+  compare_with_differences(me, inputs,
+                           [&](const at::Tensor& x) { return loss(all_gather(x, {.dim = 1, .group = me}).tensor); });
   compare_with_differences(me, inputs, [&](const at::Tensor& x) {
-    const auto y = all_gather(x, {.dim = 1, .group = me}).tensor;
-    return (y * now.whole(me.rank()) / 100).sin().sum();
+    const auto two = all_gather_coalesced({x, x * 2}, {.dim = 1, .group = me});
+    return loss(two[0].tensor) + loss(two[1].tensor);
   });
 }
 
@@ -170,9 +188,13 @@ void reduce_scatter_by_differences(const group& me) {
   now.sizes.back() = 2;
   std::vector<at::Tensor> inputs;
   for (int rank = 0; rank < me.world(); ++rank) inputs.push_back(now.whole(rank) / 100);
+  const auto loss = [&](const at::Tensor& mine) { return (mine * now.block(me.rank()) / 100).sin().sum(); };
   compare_with_differences(me, inputs, [&](const at::Tensor& y) {
-    const auto mine = reduce_scatter(y, now.sizes_tensor(), {.dim = 1, .group = me});
-    return (mine * now.block(me.rank()) / 100).sin().sum();
+    return loss(reduce_scatter(y, now.sizes_tensor(), {.dim = 1, .group = me}));
+  });
+  compare_with_differences(me, inputs, [&](const at::Tensor& y) {
+    const auto two = reduce_scatter_coalesced({y, y * 2}, now.sizes_tensor(), {.dim = 1, .group = me});
+    return loss(two[0]) + loss(two[1]);
   });
 }
 
@@ -186,6 +208,7 @@ case_list gradient_cases() {
           {"gradient/other_branches_keep_their_gradient", other_branches_keep_their_gradient},
           {"gradient/gradient_on_one_rank_only", gradient_on_one_rank_only},
           {"gradient/nothing_is_recorded_without_need", nothing_is_recorded_without_need},
+          {"gradient/a_rank_that_goes_on_is_named", a_rank_that_goes_on_is_named},
           {"gradient/all_gather_by_differences", all_gather_by_differences},
           {"gradient/reduce_scatter_by_differences", reduce_scatter_by_differences}};
 }

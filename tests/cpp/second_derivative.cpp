@@ -8,6 +8,18 @@
 namespace sheaf::test {
 namespace {
 
+// The own rows of the sum, by each of the four calls; those of several tensors carry another one.
+template <class Check>
+void for_each_way(const group& me, const at::Tensor& y, const at::Tensor& sizes, reduce_op op, Check&& check) {
+  const reduce_scatter_options one{.dim = 1, .op = op, .group = me};
+  const reduce_scatter_coalesced_options several{.dim = 1, .op = op, .group = me};
+  const std::vector<at::Tensor> both{y, y.detach()};
+  check(reduce_scatter(y, sizes, one), "plain, ");
+  check(reduce_scatter_async(y, sizes, one).wait(), "started, ");
+  check(reduce_scatter_coalesced(both, sizes, several)[0], "coalesced, ");
+  check(reduce_scatter_coalesced_async(both, sizes, several).wait()[0], "coalesced and started, ");
+}
+
 // Rank r's loss is the sum of w_r · y³ for the gathered y. Its gradient is tried with v_r, the next with u_r.
 struct cubic {
   ragged now;
@@ -99,11 +111,12 @@ void of_reduce_scatter(const group& me) {
       }
       const auto one = at::ones({}, there(at::kDouble));
       const auto y = leaf(wholes[me.rank()]);
-      const auto mine = reduce_scatter(y, now.sizes_tensor(), {.dim = 1, .op = op, .group = me});
-      const auto first = grad_of((now.block(me.rank()) * mine.pow(3)).sum(), y, one, true);
-      expect_close(first, factor * now.joined(firsts), "first, " + now.text());
-      const auto second = grad_of((first * probe(me.rank())).sum(), y, one);
-      expect_close(second, factor * now.joined(seconds), "second, " + now.text());
+      for_each_way(me, y, now.sizes_tensor(), op, [&](const at::Tensor& mine, const std::string& way) {
+        const auto first = grad_of((now.block(me.rank()) * mine.pow(3)).sum(), y, one, true);
+        expect_close(first, factor * now.joined(firsts), "first, " + way + now.text());
+        const auto second = grad_of((first * probe(me.rank())).sum(), y, one);
+        expect_close(second, factor * now.joined(seconds), "second, " + way + now.text());
+      });
     }
   }
 }

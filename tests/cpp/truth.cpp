@@ -3,6 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -48,6 +49,32 @@ std::string shown(const at::Tensor& x) {
 
 bool same_form(const at::Tensor& got, const at::Tensor& want) {
   return got.defined() && got.scalar_type() == want.scalar_type() && got.sizes() == want.sizes();
+}
+
+template <class To, class From>
+at::Tensor cast_each(const at::Tensor& x) {
+  auto result = at::empty(x.sizes(), c10::CppTypeToScalarType<To>::value);
+  const auto* from = x.const_data_ptr<From>();
+  std::transform(from, from + x.numel(), result.template mutable_data_ptr<To>(), [](From v) { return To(v); });
+  return result;
+}
+
+// Between float32 and another type. float8 one element after the other: vectors of them are not cast by the same rules
+// in every torch.
+at::Tensor cast(const at::Tensor& x, at::ScalarType to) {
+  const bool widens = to == at::kFloat;
+  switch (widens ? x.scalar_type() : to) {
+    case at::kFloat8_e4m3fn:
+      return widens ? cast_each<float, c10::Float8_e4m3fn>(x) : cast_each<c10::Float8_e4m3fn, float>(x);
+    case at::kFloat8_e5m2:
+      return widens ? cast_each<float, c10::Float8_e5m2>(x) : cast_each<c10::Float8_e5m2, float>(x);
+    case at::kFloat8_e4m3fnuz:
+      return widens ? cast_each<float, c10::Float8_e4m3fnuz>(x) : cast_each<c10::Float8_e4m3fnuz, float>(x);
+    case at::kFloat8_e5m2fnuz:
+      return widens ? cast_each<float, c10::Float8_e5m2fnuz>(x) : cast_each<c10::Float8_e5m2fnuz, float>(x);
+    default:
+      return x.to(to);
+  }
 }
 
 }  // namespace
@@ -148,12 +175,12 @@ at::Tensor sum_truth(const std::vector<at::Tensor>& values, bool mean) {
   const auto type = values[0].scalar_type();
   const auto element = type_to_add_in(type);
   const auto reals = [&](const at::Tensor& x) { return x.cpu().contiguous().reshape({-1}).view(element); };
-  auto total = is_narrow(type) ? reals(values[0]).to(at::kFloat) : reals(values[0]).clone();
-  for (std::size_t rank = 1; rank < values.size(); ++rank) total.add_(reals(values[rank]).to(total.scalar_type()));
+  auto total = is_narrow(type) ? cast(reals(values[0]), at::kFloat) : reals(values[0]).clone();
+  for (std::size_t rank = 1; rank < values.size(); ++rank) total.add_(cast(reals(values[rank]), total.scalar_type()));
   if (mean) total.div_(static_cast<std::int64_t>(values.size()));
   // Sums beyond float8_e4m3fn saturate; torch's cast does so only since 2.13.
   if (type == at::kFloat8_e4m3fn) total.clamp_(-448, 448);
-  return total.to(element).view(type).reshape(values[0].sizes()).to(device());
+  return cast(total, element).view(type).reshape(values[0].sizes()).to(device());
 }
 
 at::Tensor divided(const at::Tensor& x, std::int64_t by) {

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import sheaf
 from pool import fresh, run
@@ -117,6 +118,20 @@ def test_large_blocks(world):
     run(world, large_calls)
 
 
+class Plain(TorchDispatchMode):
+    """How many collectives of gradients run on this thread."""
+
+    OPS = ("all_gather_sized", "reduce_scatter_sized", "all_gather_coalesced_sized", "reduce_scatter_coalesced_sized")
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in [getattr(torch.ops.sheaf, name).default for name in self.OPS]
+        return func(*args, **(kwargs or {}))
+
+
 def second_order(rank, world, mode):
     """L_r = sum(w_r * y**3): the second derivative of all losses together, from one process that has all blocks."""
     sizes = [2, 1, 3, 2, 1][:world]
@@ -124,7 +139,9 @@ def second_order(rank, world, mode):
     x = parts[rank].clone().requires_grad_()
     y = sheaf.all_gather(x, grad=mode, async_op=True).wait().tensor
     weights = [values(20 + r, y.shape, torch.float64) for r in range(world)]
-    (first,) = torch.autograd.grad((weights[rank] * y**3).sum(), x, create_graph=True)
+    with Plain() as plain:
+        (first,) = torch.autograd.grad((weights[rank] * y**3).sum(), x, create_graph=True)
+    assert plain.count == (world > 1), "with create_graph the plain op runs"
     factor = world if mode == "mean" else 1
     slope = [3 * w * torch.cat(parts) ** 2 for w in weights]
     torch.testing.assert_close(first, expected_gradient(mode, slope, sizes, rank, 0))
@@ -141,14 +158,58 @@ def second_order(rank, world, mode):
     torch.testing.assert_close(second, want)
 
 
+def second_order_of_a_sum(rank, world, op):
+    """L_r = sum(w_r * s_r**3), s_r the own rows of the sum: both derivatives from one process that has all of it."""
+    sizes = [2, 1, 3, 2, 1][:world]
+    wholes = [values(30 + r, (sum(sizes), 3), torch.float64) for r in range(world)]
+    factor = world if op == "mean" else 1
+    sums = [own_rows(rank_sum(wholes) / factor, sizes, r, 0) for r in range(world)]
+    weights = [values(40 + r, part.shape, torch.float64) for r, part in enumerate(sums)]
+    y = wholes[rank].clone().requires_grad_()
+    mine = sheaf.reduce_scatter(y, sizes, op=op, async_op=True).wait()
+    with Plain() as plain:
+        (first,) = torch.autograd.grad((weights[rank] * mine**3).sum(), y, create_graph=True)
+    assert plain.count == (world > 1), "with create_graph the plain op runs"
+    slope = torch.cat([3 * w * part**2 for w, part in zip(weights, sums, strict=True)])
+    torch.testing.assert_close(first, slope / factor)
+    probes = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+    (second,) = torch.autograd.grad((first * probes[rank]).sum(), y)
+    curve = torch.cat([6 * w * part for w, part in zip(weights, sums, strict=True)])
+    torch.testing.assert_close(second, curve * rank_sum(probes) / factor**2)
+
+
 def second_order_of_every_mode(rank, world):
     for mode in MODES:
         second_order(rank, world, mode)
+    for op in ("sum", "mean"):
+        second_order_of_a_sum(rank, world, op)
 
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_second_derivative(world):
     run(world, second_order_of_every_mode)
+
+
+def opcheck_of_starts(rank, world):
+    """What opcheck can check of ops that return a handle; `wait` and `done` take one, which it cannot copy."""
+    sizes = [r + 1 for r in range(world)]
+    rows, name, ops = torch.tensor(sizes), dist.group.WORLD.group_name, torch.ops.sheaf
+    for recorded in (False, True):
+        x = torch.ones(rank + 1, 3, requires_grad=recorded)
+        y = torch.ones(sum(sizes), 3, requires_grad=recorded)
+        for op, args in (
+            (ops.start_all_gather, (x, None, 0, world, "sum", name)),
+            (ops.start_all_gather, (x, rows, 0, world, "own", name)),
+            (ops.start_reduce_scatter, (y, rows, 0, world, "mean", name)),
+            (ops.start_all_gather_coalesced, ([x, x], None, [0, 0], world, ["sum", "own"], name)),
+            (ops.start_reduce_scatter_coalesced, ([y, y], rows.expand(2, -1), [0, 0], world, ["sum", "mean"], name)),
+        ):
+            torch.library.opcheck(op.default, args, test_utils=("test_schema", "test_autograd_registration"))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_opcheck(world):
+    run(world, opcheck_of_starts)
 
 
 def start_before_the_peer(rank, calls):
@@ -170,8 +231,10 @@ def starts_before_the_peer(rank, world):
     large = torch.full((rank + 1, LARGE), float(rank))
     calls = (
         lambda: sheaf.all_gather(x, async_op=True),
+        lambda: sheaf.all_gather(x, sizes=[1, 2], async_op=True),
         lambda: sheaf.all_gather(large, async_op=True),
         lambda: sheaf.all_gather(large, sizes=[1, 2], async_op=True),
+        lambda: sheaf.reduce_scatter(torch.ones(3, 3), [1, 2], async_op=True),
         lambda: sheaf.reduce_scatter(torch.ones(3, LARGE), [1, 2], async_op=True),
     )
     start_before_the_peer(rank, calls)
@@ -183,18 +246,25 @@ def test_a_start_waits_for_nobody():
 
 def computes_while_the_peer_waits(rank, world):
     """Rank 0 waits for its result only after rank 1 has its own."""
-    for shape in [(rank + 2, 3), (rank + 2, LARGE)]:
+    calls = (
+        (lambda x, y: sheaf.all_gather(x, async_op=True), lambda got: got.tensor),
+        (lambda x, y: sheaf.reduce_scatter(y, [2, 3], async_op=True), lambda got: got),
+        (lambda x, y: sheaf.all_gather_coalesced([x, x], async_op=True), lambda got: got[1].tensor),
+        (lambda x, y: sheaf.reduce_scatter_coalesced([y, y], [2, 3], async_op=True), lambda got: got[1]),
+    )
+    for width, (start, result) in itertools.product((3, LARGE), calls):
         now = key()
-        x = torch.full(shape, float(rank), requires_grad=True)
-        handle = sheaf.all_gather(x, async_op=True)
+        x = torch.full((rank + 2, width), 1.0, requires_grad=True)
+        handle = start(x, torch.ones(5, width))
         if rank == 1:
-            y = handle.wait().tensor
+            got = result(handle.wait())
             mark(now)
         else:
             await_mark(now)
             assert handle.done()
-            y = handle.wait().tensor
-        assert y.sum().item() == 3 * shape[1]
+            got = result(handle.wait())
+        summed = got.shape[0] != 5
+        same(got.detach(), torch.full((rank + 2 if summed else 5, width), 2.0 if summed else 1.0), "value")
 
 
 def test_a_busy_rank_holds_nobody_up():
@@ -217,16 +287,18 @@ class Late(torch.autograd.Function):
 
 def backward_starts_early(rank, world):
     """Rank 1's gradient arrives only after rank 0 has started its backward call and gone on to what came before it."""
-    now = key()
-    x = torch.full((rank + 2, LARGE), 1.0, requires_grad=True)
-    z = torch.full((3,), 1.0, requires_grad=True)
-    other = Late.apply(z, (lambda: mark(now)) if rank == 0 else (lambda: None))  # differentiated after what is younger
-    handle = sheaf.all_gather(x, async_op=True)
-    y = handle.wait().tensor
-    late = Late.apply(y, (lambda: None) if rank == 0 else (lambda: await_mark(now)))
-    (late.sum() * (rank + 1) + other.sum()).backward()
-    same(x.grad, torch.full_like(x, 3.0), "gradient")
-    same(z.grad, torch.ones(3), "the other gradient")
+    for width in (3, LARGE):
+        now = key()
+        x = torch.full((rank + 2, width), 1.0, requires_grad=True)
+        z = torch.full((3,), 1.0, requires_grad=True)
+        # Differentiated after what is younger.
+        other = Late.apply(z, (lambda now=now: mark(now)) if rank == 0 else (lambda: None))
+        handle = sheaf.all_gather(x, async_op=True)
+        y = handle.wait().tensor
+        late = Late.apply(y, (lambda: None) if rank == 0 else (lambda now=now: await_mark(now)))
+        (late.sum() * (rank + 1) + other.sum()).backward()
+        same(x.grad, torch.full_like(x, 3.0), "gradient")
+        same(z.grad, torch.ones(3), "the other gradient")
 
 
 def test_backward_is_started_early_and_waited_for_late():
@@ -323,8 +395,14 @@ def test_gradients_recorded_on_one_rank(world):
 def dropped(rank, world):
     x = torch.full((rank + 1, LARGE), float(rank + 1))
     seen = []
+    sizes = [r + 1 for r in range(world)]
     for n in range(20):
         handle = sheaf.all_gather(x + n, async_op=True)
+        if n % 5 == rank % 5:
+            sheaf.reduce_scatter(torch.full((sum(sizes), LARGE), float(n)), sizes, async_op=True)  # dropped at once
+        else:
+            sums = sheaf.reduce_scatter(torch.full((sum(sizes), LARGE), float(n)), sizes, async_op=True)
+            same(sums.wait(), torch.full((rank + 1, LARGE), float(world * n)), f"sum {n}")
         if n % 3 == rank % 3:
             del handle  # what was handed over lives on without it
         else:
@@ -350,7 +428,7 @@ def test_dropped_handles(world):
 def flat_memory(rank, world, count, several, slack):
     """A tenth of the calls is dropped. After some, `count` calls take no more memory than `slack` bytes."""
     x = torch.ones(rank + 1, LARGE if count < 1000 else LARGE // 2, requires_grad=True)
-    ids = torch.arange(rank + 1)
+    ids, whole = torch.arange(rank + 1), torch.ones(3, x.shape[1])
 
     def rounds(number):
         for n in range(number):
@@ -358,6 +436,8 @@ def flat_memory(rank, world, count, several, slack):
                 handle = sheaf.all_gather_coalesced([x, ids], async_op=True)
             else:
                 handle = sheaf.all_gather(x, async_op=True)
+            if n % 10 == 5:
+                sheaf.reduce_scatter(whole, [1, 2], async_op=True)  # dropped
             if n % 10 != 3:
                 result = handle.wait()
                 (result[0] if several else result).tensor.sum().backward()

@@ -3,11 +3,10 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import sheaf
 from pool import run
-from test_async import LARGE, Late, await_mark, key, mark, start_before_the_peer
+from test_async import LARGE, Late, Plain, await_mark, key, mark, start_before_the_peer
 from test_coalesced import Ragged, divided, mixed, ways_to_give
 from truth import own_rows, patterns, rank_sum, same, values
 
@@ -133,22 +132,6 @@ def test_second_derivative(world):
     run(world, second_order)
 
 
-class Plain(TorchDispatchMode):
-    """How many collectives of gradients run on this thread."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        ops = torch.ops.sheaf
-        self.count += func in (
-            ops.reduce_scatter_coalesced_sized.default,
-            ops.all_gather_coalesced_sized.default,
-        )
-        return func(*args, **(kwargs or {}))
-
-
 def different_needs(rank, world):
     """Rank r needs the gradient of tensor r alone, and of one in mode `own`; each takes part for the others' sake. One
     that nobody's loss uses counts as zero, and mode `own` is a rank's own affair."""
@@ -190,8 +173,10 @@ def starts_before_the_peer(rank, world):
     small, large, ids = torch.ones(rank + 1, 3), torch.ones(rank + 1, LARGE), torch.arange(rank + 1)
     calls = (
         lambda: sheaf.all_gather_coalesced([small, ids], async_op=True),
+        lambda: sheaf.all_gather_coalesced([small, ids], sizes=[1, 2], async_op=True),
         lambda: sheaf.all_gather_coalesced([large, ids], async_op=True),
         lambda: sheaf.all_gather_coalesced([large, ids], sizes=[1, 2], async_op=True),
+        lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, 3), torch.ones(3)], [1, 2], async_op=True),
         lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, LARGE), torch.ones(3)], [1, 2], async_op=True),
     )
     start_before_the_peer(rank, calls)

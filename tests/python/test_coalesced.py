@@ -370,29 +370,36 @@ def test_sixty_four_tensors(world):
     run(world, many)
 
 
-def every_dtype(rank, world):
+def every_dtype(rank, world, later):
     sizes = patterns(world)[0]
     blocks = [[values(100 * i + r, (n, 3), kind) for r, n in enumerate(sizes)] for i, kind in enumerate(DTYPES)]
     for known in (None, sizes):
-        results = sheaf.all_gather_coalesced([parts[rank] for parts in blocks], sizes=known)
-        for kind, parts, (y, _) in zip(DTYPES, blocks, results, strict=True):
+        results = sheaf.all_gather_coalesced([parts[rank] for parts in blocks], sizes=known, async_op=later)
+        for kind, parts, (y, _) in zip(DTYPES, blocks, results.wait() if later else results, strict=True):
             same(y, byte_cat(parts, 0), str(kind))
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_every_dtype(world):
-    run(world, every_dtype)
+@pytest.mark.parametrize("later", [False, True], ids=["plain", "started"])
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_dtype(world, later):
+    run(world, every_dtype, later)
 
 
-def odd_rank_out(rank, world, name, size):
+def odd_rank_out(rank, world, name, size, later=False):
     odd = rank == world - 1
     x, ids = torch.ones(2, size), torch.arange(3)
-    together = sheaf.all_gather_coalesced
+
+    def done(result):
+        return result.wait() if later else result
+
+    def together(*given, **options):
+        return done(sheaf.all_gather_coalesced(*given, **options, async_op=later))
+
     match name:
         case "number":
             together([x] if odd else [x, ids])
         case "op":
-            sheaf.all_gather(x) if odd else together([x])
+            done(sheaf.all_gather(x, async_op=later)) if odd else together([x])
         case "dtype":
             together([x, ids.int() if odd else ids])
         case "dim":
@@ -423,10 +430,11 @@ DISAGREEMENTS = {
 }
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["plain", "started"])
 @pytest.mark.parametrize("name", DISAGREEMENTS)
-def test_disagreement(name):
-    everyone_says(2, DISAGREEMENTS[name], odd_rank_out, name, 3)
-    everyone_says(3, DISAGREEMENTS[name], odd_rank_out, name, 30_000 if name != "dim" else 40)
+def test_disagreement(name, later):
+    everyone_says(2, DISAGREEMENTS[name], odd_rank_out, name, 3, later)
+    everyone_says(3, DISAGREEMENTS[name], odd_rank_out, name, 30_000 if name != "dim" else 40, later)
 
 
 def refused(rank, world, name, everywhere):

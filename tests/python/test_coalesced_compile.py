@@ -29,13 +29,15 @@ def opcheck(rank, world):
         torch.library.opcheck(ops.gather_sizes_coalesced.default, (still, [0, 1], world, name))
         for modes in (["sum", "mean"], ["own", "sum"]):
             torch.library.opcheck(ops.all_gather_coalesced.default, (x, None, [0, 1], world, modes, name))
+            torch.library.opcheck(ops.all_gather_coalesced.default, (x, table, [0, 1], world, modes, name))
             sized = (x, table, totals, [0, 1], world, ["sum", "mean"], name, modes)
             torch.library.opcheck(ops.all_gather_coalesced_sized.default, sized)
         scattered = (y, table, own, [0, 1], world, ["sum", "mean"], name)
         torch.library.opcheck(ops.reduce_scatter_coalesced_sized.default, scattered)
 
 
-@pytest.mark.parametrize("world", [2])
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_opcheck(world):
     run(world, opcheck, timeout=180)
 
@@ -82,6 +84,35 @@ def compiled_gather(rank, world, known, backend):
 @pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
 def test_all_gather_coalesced_compiles(known, backend):
     run(2, compiled_gather, known, backend, timeout=240)
+
+
+def gathers_some_known(x, ids, sizes):
+    """Sizes of the first tensor given and the other's learned; and all in one tensor."""
+    y, ids = sheaf.all_gather_coalesced([x * 2, ids], sizes=[sizes, None])
+    z, more = sheaf.all_gather_coalesced([x * 3, ids.tensor[: x.shape[0]]], sizes=torch.stack([sizes, sizes]))
+    return y.tensor, ids.tensor, z.tensor, more.sizes
+
+
+def some_known(rank, world):
+    with compiling() as compiled_so_far:
+        compiled = torch.compile(gathers_some_known, fullgraph=True, backend="aot_eager")
+        for sizes in with_two_rows_or_more(world):
+            x = torch.full((sizes[rank], 3), rank + 1.0, requires_grad=True)
+            ids = torch.arange(sizes[rank]) + 100 * rank
+            before = number()
+            y, every, z, rows = compiled(x, ids, torch.tensor(sizes))
+            ((y + z).sum() * (rank + 1)).backward()
+            assert number() - before - 1 == 3 + 2, "one to learn, two gathers and two backwards"
+            whole = torch.cat([torch.full((n, 3), r + 1.0) for r, n in enumerate(sizes)])
+            assert torch.equal(y.detach(), 2 * whole) and torch.equal(z.detach(), 3 * whole)
+            assert every.tolist() == [i + 100 * r for r, n in enumerate(sizes) for i in range(n)]
+            assert rows.tolist() == sizes
+            assert x.grad.eq(5 * world * (world + 1) / 2).all()
+        assert compiled_so_far() <= 2
+
+
+def test_some_sizes_given_and_others_learned():
+    run(2, some_known, timeout=240)
 
 
 def several(x, z, w, known):

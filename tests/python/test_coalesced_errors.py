@@ -15,17 +15,27 @@ SMALL, LARGE = 3, 30_000
 """Rows that ride along with headers, and such that come without one on the group's own backend."""
 
 
-def odd_rank_out(rank, world, name, width):
+def odd_rank_out(rank, world, name, width, later):
     odd = rank == world - 1
     y, z = torch.ones(2 * world, width), torch.ones(2 * world)
-    sizes, scatter = [2] * world, sheaf.reduce_scatter_coalesced
+    sizes = [2] * world
+
+    def done(result):
+        return result.wait() if later else result
+
+    def scatter(*given, **options):
+        return done(sheaf.reduce_scatter_coalesced(*given, **options, async_op=later))
+
+    def gather(tensors):
+        return done(sheaf.all_gather_coalesced(tensors, async_op=later))
+
     match name:
         case "number":
             scatter([y] if odd else [y, z], sizes)
         case "op":
-            sheaf.reduce_scatter(y, sizes) if odd else scatter([y], sizes)
+            done(sheaf.reduce_scatter(y, sizes, async_op=later)) if odd else scatter([y], sizes)
         case "gather":
-            sheaf.all_gather_coalesced([y, z]) if odd else scatter([y, z], sizes)
+            gather([y, z]) if odd else scatter([y, z], sizes)
         case "dtype":
             scatter([y, z.double() if odd else z], sizes)
         case "dim":
@@ -38,13 +48,13 @@ def odd_rank_out(rank, world, name, width):
         case "sizes":
             scatter([z, y], [sizes, [1, 3, *sizes[2:]] if odd else sizes])
         case "order":
-            calls = [lambda: scatter([y, z], sizes), lambda: sheaf.all_gather_coalesced([z, y])]
+            calls = [lambda: scatter([y, z], sizes), lambda: gather([z, y])]
             first, second = reversed(calls) if odd else calls
             with pytest.raises(ValueError, match="ranks disagree on op: reduce_scatter_coalesced on rank"):
                 first()
             second()
         case "order of gathers":
-            calls = [lambda: sheaf.all_gather_coalesced([y, z]), lambda: sheaf.all_gather_coalesced([z, y])]
+            calls = [lambda: gather([y, z]), lambda: gather([z, y])]
             first, second = reversed(calls) if odd else calls
             with pytest.raises(ValueError, match="ranks disagree on ndim of tensor 0: 2 on rank"):
                 first()
@@ -74,11 +84,12 @@ WITH_HEADERS = ["gather", "order", "order of gathers"]
 """Where one side of the disagreement says what it does, whatever it brings."""
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["plain", "started"])
 @pytest.mark.parametrize("name", DISAGREEMENTS)
-def test_disagreement(name, engine):
-    everyone_says(2, DISAGREEMENTS[name], odd_rank_out, name, SMALL)
+def test_disagreement(name, later, engine):
+    everyone_says(2, DISAGREEMENTS[name], odd_rank_out, name, SMALL, later)
     if engine == "shm" or name in WITH_HEADERS:
-        everyone_says(3, DISAGREEMENTS[name], odd_rank_out, name, LARGE)
+        everyone_says(3, DISAGREEMENTS[name], odd_rank_out, name, LARGE, later)
 
 
 def refused(rank, world, name, width, everywhere, later):
@@ -155,7 +166,7 @@ def test_refusal_of_a_started_call(name):
         everyone_says(3, REFUSED[name], refused, name, width, False, True)
 
 
-def every_dtype(rank, world):
+def every_dtype(rank, world, later):
     kinds = [kind for kind in DTYPES if kind != torch.bool]
     for sizes in (patterns(world)[0], patterns(world)[2]):
         wholes = [[values(100 * i + r, (sum(sizes), 3), kind) for r in range(world)] for i, kind in enumerate(kinds)]
@@ -163,7 +174,8 @@ def every_dtype(rank, world):
             which = [i for i, kind in enumerate(kinds) if op == "sum" or kind not in INTEGERS]
             inputs = [wholes[i][rank].clone() for i in which]
             recorded = [x.requires_grad_() for x in inputs if x.dtype in FLOATS or x.is_complex()]
-            mine = sheaf.reduce_scatter_coalesced(inputs, sizes, op=op)
+            mine = sheaf.reduce_scatter_coalesced(inputs, sizes, op=op, async_op=later)
+            mine = mine.wait() if later else mine
             for i, got in zip(which, mine, strict=True):
                 if kinds[i] in INTEGERS:
                     total = sum(part.to(torch.int64) for part in wholes[i]).to(kinds[i])  # wraps as the type does
@@ -179,7 +191,8 @@ def every_dtype(rank, world):
                 same(y.grad, torch.cat(expected), f"gradient, {y.dtype} {op}")
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("later", [False, True], ids=["plain", "started"])
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
 @pytest.mark.usefixtures("engine")
-def test_sums_of_every_dtype(world):
-    run(world, every_dtype)
+def test_sums_of_every_dtype(world, later):
+    run(world, every_dtype, later)

@@ -2,6 +2,7 @@
 """The ops beside autograd's other parts: autocast, no_grad, inference mode, hooks, kept graphs, threads; and what is
 refused. Against one process."""
 
+import itertools
 import threading
 
 import pytest
@@ -114,9 +115,16 @@ def hooked(rank, world):
 
 def kept(rank, world):
     """A graph used twice, on the whole and by autograd.grad, and freed at last."""
-    for given in (None, sizes_of(world)):
+    ids = torch.arange(3)
+    ways = (
+        lambda x, given: sheaf.all_gather(x, sizes=given),
+        lambda x, given: sheaf.all_gather(x, sizes=given, async_op=True).wait(),
+        lambda x, given: sheaf.all_gather_coalesced([ids, x], sizes=[None, given])[1],
+        lambda x, given: sheaf.all_gather_coalesced([ids, x], sizes=[None, given], async_op=True).wait()[1],
+    )
+    for gather, given in itertools.product(ways, (None, sizes_of(world))):
         x = batches(world)[rank].requires_grad_()
-        y, _ = sheaf.all_gather(x, sizes=given)
+        y, _ = gather(x, given)
         out = (y**2).sum() * (rank + 1)
         (first,) = torch.autograd.grad(out, x, retain_graph=True)
         out.backward(retain_graph=True)
@@ -124,6 +132,10 @@ def kept(rank, world):
         expected = 2 * x.detach() * sum(range(1, world + 1))
         close(first, expected)
         close(x.grad, 2 * expected)
+        with pytest.raises(RuntimeError, match="second time"):
+            out.backward()
+        out = gather(x, given)[0].sum()  # nothing but the gather has anything to keep
+        out.backward()
         with pytest.raises(RuntimeError, match="second time"):
             out.backward()
     works(rank, world)
@@ -228,9 +240,20 @@ def transformed(rank, world, name, everywhere):
         case "forward mode of reduce_scatter":
             with torch.autograd.forward_ad.dual_level():
                 scattered(torch.autograd.forward_ad.make_dual(y, y) if odd else y)
-        case "DTensor":
+        case "forward mode of a coalesced call":
+            with torch.autograd.forward_ad.dual_level():
+                together(torch.autograd.forward_ad.make_dual(x, x) if odd else x)
+        case "forward mode of an asynchronous call":
+            with torch.autograd.forward_ad.dual_level():
+                sheaf.all_gather(torch.autograd.forward_ad.make_dual(x, x) if odd else x, async_op=True).wait()
+        case "DTensor" | "DTensor in a coalesced call" | "DTensor in an asynchronous call":
             spread = distribute_tensor(x, init_device_mesh("cpu", (world,)), [Replicate()], src_data_rank=None)
-            gathered(spread if odd else x)
+            if "coalesced" in name:
+                together(spread if odd else x)
+            elif "asynchronous" in name:
+                sheaf.all_gather(spread if odd else x, async_op=True).wait()
+            else:
+                gathered(spread if odd else x)
 
 
 FUNC = "torch.func transforms are not supported"
@@ -253,6 +276,10 @@ REFUSED = {
     "vmap of an asynchronous reduce_scatter": FUNC,
     "forward mode": FORWARD,
     "forward mode of reduce_scatter": FORWARD,
+    "forward mode of a coalesced call": FORWARD,
+    "forward mode of an asynchronous call": FORWARD,
+    "DTensor in a coalesced call": "tensor 0: tensor subclasses such as DTensor are not taken",
+    "DTensor in an asynchronous call": "tensor subclasses such as DTensor are not taken",
     "DTensor": "tensor subclasses such as DTensor are not taken: pass its to_local()",
 }
 
@@ -260,5 +287,6 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     everyone_says(WORLD, REFUSED[name], transformed, name, False)
-    if "sizes" not in name and "scatter" not in name:  # with sizes given, all that refuse do so in their own names
+    # With sizes given, and where an op is refused that is only started, all that refuse do so in their own names.
+    if "sizes" not in name and "scatter" not in name and name != "forward mode of an asynchronous call":
         everyone_says(WORLD, REFUSED[name], transformed, name, True)

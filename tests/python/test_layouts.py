@@ -72,7 +72,7 @@ def laid_out(rank, world, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_inputs(world, way):
     run(world, laid_out, way)
 
@@ -117,7 +117,7 @@ def gradients_laid_out(rank, world, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_incoming_gradients_are_read_only(world, way):
     run(world, gradients_laid_out, way)
 
@@ -152,6 +152,6 @@ def numeric(rank, world, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_gradient_of_the_whole_system(world, way):
     run(world, numeric, way)
