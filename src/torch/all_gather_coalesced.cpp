@@ -65,7 +65,11 @@ tensor_list moved(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRe
 class inlined_blocks {
  public:
   inlined_blocks(int rank, const std::vector<frame>& frames) : rank_(rank) {
-    for (const auto& said : frames) next_.push_back(said.payload.data());
+    next_.reserve(frames.size());
+    for (const auto& said : frames) {
+      check_inlined(next_.size(), said.payload.size(), packed_bytes(said.head));
+      next_.push_back(said.payload.data());
+    }
   }
   // Of the next of `count` tensors.
   at::Tensor placed(const at::Tensor& own, std::int64_t dim, const layout& at, std::size_t count) {
@@ -152,7 +156,6 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
       return moved(call, all, x, dim, owns);
     }
     const auto frames = call.run().learn(packed(owns));
-    call.are_inlined(frames);
     inlined_blocks blocks(call.run().rank(), frames);
     tensor_list results;
     for (std::size_t i = 0; i < x.size(); ++i) {

@@ -146,12 +146,7 @@ bool coalesced::is_inlined(const layout& packed) const {
 }
 
 bool coalesced::are_inlined(const std::vector<frame>& frames) const {
-  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
-    const auto bytes = packed_bytes(frames[rank].head);
-    if (!is_inlined(bytes)) return false;
-    check_inlined(rank, frames[rank].payload.size(), bytes);
-  }
-  return true;
+  return std::ranges::all_of(frames, [&](const frame& said) { return is_inlined(packed_bytes(said.head)); });
 }
 
 layout coalesced::place(std::size_t tensor, std::span<const std::int64_t> rows) {

@@ -3,7 +3,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -11,6 +10,9 @@
 
 namespace sheaf::test {
 namespace {
+
+// What is larger saturates; torch's casts do so only since 2.13.
+constexpr double largest_e4m3fn = 448;
 
 bool is_narrow(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 || type == at::kComplexHalf || c10::isFloat8Type(type);
@@ -51,38 +53,14 @@ bool same_form(const at::Tensor& got, const at::Tensor& want) {
   return got.defined() && got.scalar_type() == want.scalar_type() && got.sizes() == want.sizes();
 }
 
-template <class To, class From>
-at::Tensor cast_each(const at::Tensor& x) {
-  auto result = at::empty(x.sizes(), c10::CppTypeToScalarType<To>::value);
-  const auto* from = x.const_data_ptr<From>();
-  std::transform(from, from + x.numel(), result.template mutable_data_ptr<To>(), [](From v) { return To(v); });
-  return result;
-}
-
-// Between float32 and another type. float8 one element after the other: vectors of them are not cast by the same rules
-// in every torch.
-at::Tensor cast(const at::Tensor& x, at::ScalarType to) {
-  const bool widens = to == at::kFloat;
-  switch (widens ? x.scalar_type() : to) {
-    case at::kFloat8_e4m3fn:
-      return widens ? cast_each<float, c10::Float8_e4m3fn>(x) : cast_each<c10::Float8_e4m3fn, float>(x);
-    case at::kFloat8_e5m2:
-      return widens ? cast_each<float, c10::Float8_e5m2>(x) : cast_each<c10::Float8_e5m2, float>(x);
-    case at::kFloat8_e4m3fnuz:
-      return widens ? cast_each<float, c10::Float8_e4m3fnuz>(x) : cast_each<c10::Float8_e4m3fnuz, float>(x);
-    case at::kFloat8_e5m2fnuz:
-      return widens ? cast_each<float, c10::Float8_e5m2fnuz>(x) : cast_each<c10::Float8_e5m2fnuz, float>(x);
-    default:
-      return x.to(to);
-  }
-}
-
 }  // namespace
 
 at::Tensor noise(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType type, double spread) {
   auto generator = at::detail::createCPUGenerator(seed);
   if (c10::isFloatingType(type)) {
-    return at::randn(shape, generator, at::TensorOptions(at::kDouble)).mul_(spread).to(type).to(device());
+    auto values = at::randn(shape, generator, at::TensorOptions(at::kDouble)).mul_(spread);
+    if (type == at::kFloat8_e4m3fn) values.clamp_(-largest_e4m3fn, largest_e4m3fn);
+    return values.to(type).to(device());
   }
   if (c10::isComplexType(type)) {
     auto both = shape.vec();
@@ -175,12 +153,11 @@ at::Tensor sum_truth(const std::vector<at::Tensor>& values, bool mean) {
   const auto type = values[0].scalar_type();
   const auto element = type_to_add_in(type);
   const auto reals = [&](const at::Tensor& x) { return x.cpu().contiguous().reshape({-1}).view(element); };
-  auto total = is_narrow(type) ? cast(reals(values[0]), at::kFloat) : reals(values[0]).clone();
-  for (std::size_t rank = 1; rank < values.size(); ++rank) total.add_(cast(reals(values[rank]), total.scalar_type()));
+  auto total = is_narrow(type) ? reals(values[0]).to(at::kFloat) : reals(values[0]).clone();
+  for (std::size_t rank = 1; rank < values.size(); ++rank) total.add_(reals(values[rank]).to(total.scalar_type()));
   if (mean) total.div_(static_cast<std::int64_t>(values.size()));
-  // Sums beyond float8_e4m3fn saturate; torch's cast does so only since 2.13.
-  if (type == at::kFloat8_e4m3fn) total.clamp_(-448, 448);
-  return cast(total, element).view(type).reshape(values[0].sizes()).to(device());
+  if (type == at::kFloat8_e4m3fn) total.clamp_(-largest_e4m3fn, largest_e4m3fn);
+  return total.to(element).view(type).reshape(values[0].sizes()).to(device());
 }
 
 at::Tensor divided(const at::Tensor& x, std::int64_t by) {

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""What every test of an error asks: the same text on every rank, and a group that works on."""
+"""What every test of an error asks: the same text on every rank, and a group that works on. And two odd tensors."""
 
 import torch
 
 import sheaf
 from pool import run, run_raises
 from truth import patterns
+
+
+def quantized(x):
+    return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+
+
+def strange(x):
+    return x.as_subclass(type("Strange", (torch.Tensor,), {}))
 
 
 def works(rank, world):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sheaf
-from agree import everyone_says
+from agree import everyone_says, strange
 from compiled import number
 from pool import run
 from test_all_gather import byte_cat, expected_gradient
@@ -251,8 +251,9 @@ class Scatters(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def one_backward(rank, world):
-    """The backward is one call, with the tensors that need a gradient on some rank, and no others."""
+def one_backward(rank, world, later):
+    """The backward is one call, with the tensors that need a gradient on some rank, and no others. Of a started call it
+    runs on another thread, but for a graph of its own."""
     blocks = [
         torch.ones(rank + 1, 2),
         torch.ones(rank + 1, dtype=torch.int64),
@@ -263,27 +264,29 @@ def one_backward(rank, world):
     blocks[0].requires_grad_(rank == 0)
     blocks[2].requires_grad_(rank == world - 1)
     blocks[4].requires_grad_()
-    results = sheaf.all_gather_coalesced(blocks, grad=["sum", "sum", "mean", "sum", "own"])
+    results = sheaf.all_gather_coalesced(blocks, grad=["sum", "sum", "mean", "sum", "own"], async_op=later)
+    results = results.wait() if later else results
     recorded = [y.requires_grad for y, _ in results]
     assert recorded == [True, False, True, False, True]
     rows = world * (world + 1) // 2
     before = number()
     upstream = [torch.full((rows, 2), 1.0 + rank), torch.ones(2 * world, 3)]
     with Scatters() as seen:
-        torch.autograd.backward([results[0].tensor, results[2].tensor], upstream)
+        torch.autograd.backward([results[0].tensor, results[2].tensor], upstream, create_graph=later)
     assert number() - before == 2, "one call beside those that ask for the number"
     assert seen.shapes == [[(rows, 2), (2 * world, 3)]]
     if rank == 0:
-        same(blocks[0].grad, torch.full((1, 2), float(sum(range(1, world + 1)))), "sum")
+        same(blocks[0].grad.detach(), torch.full((1, 2), float(sum(range(1, world + 1)))), "sum")
     if rank == world - 1:
-        same(blocks[2].grad, torch.ones(2, 3), "mean")
+        same(blocks[2].grad.detach(), torch.ones(2, 3), "mean")
     results[4].tensor.sum().backward()
     same(blocks[4].grad, torch.ones(5), "own")
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["plain", "started"])
 @pytest.mark.parametrize("world", [2, 3])
-def test_the_backward_is_one_call_with_what_needs_a_gradient(world):
-    run(world, one_backward)
+def test_the_backward_is_one_call_with_what_needs_a_gradient(world, later):
+    run(world, one_backward, later)
 
 
 def unused_results(rank, world):
@@ -456,7 +459,7 @@ def refused(rank, world, name, everywhere):
         case "meta":
             together([x, x.to("meta") if odd else mask])
         case "subclass":
-            together([x, x.as_subclass(type("Strange", (torch.Tensor,), {})) if odd else x])
+            together([x, strange(x) if odd else x])
         case "range":
             together([x, mask], [0, 1 if odd else 0])
         case "dims":

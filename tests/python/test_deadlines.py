@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import pool
 import sheaf
-from agree import everyone_says, works
+from agree import everyone_says, quantized, strange, works
 from pool import fresh, run, run_raises, values
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -54,14 +54,6 @@ def test_wrong_sizes_of_small_tensors(name):
 def test_wrong_sizes_of_large_tensors(name):
     sizes, text = WRONG_SIZES[name]
     everyone_says(3, text, wrong_sizes, sizes, LARGE, 30)
-
-
-def quantized(x):
-    return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
-
-
-def strange(x):
-    return x.as_subclass(type("Strange", (torch.Tensor,), {}))
 
 
 def _sized(change):

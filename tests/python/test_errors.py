@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 import sheaf
-from agree import everyone_says, works
+from agree import everyone_says, quantized, strange, works
 from pool import run, run_raises
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -108,8 +108,8 @@ def test_disagreement_on_a_sum(world, name, text):
 BAD = {
     "0-d": (lambda x: torch.tensor(1.0), "pass x.reshape(1)"),
     "sparse": (lambda x: x.to_sparse(), "sparse tensors are not taken"),
-    "quantized": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantized tensors are not taken"),
-    "subclass": (lambda x: x.as_subclass(type("Strange", (torch.Tensor,), {})), "such as Strange are not taken"),
+    "quantized": (quantized, "quantized tensors are not taken"),
+    "subclass": (strange, "such as Strange are not taken"),
     "nested": (lambda x: torch.nested.nested_tensor([x, x]), "nested tensors are not taken"),
     "meta": (lambda x: x.to("meta"), "meta tensors hold no data"),
     "many dims": (lambda x: torch.ones((1,) * 9), "at most 8 dims, got 9"),
@@ -175,24 +175,12 @@ def refused(rank, world, name, everywhere):
     y = torch.ones(2 * world)
     sheaf.gather_sizes(x)  # in step from here
     match name:
-        case "0-d":
-            sheaf.all_gather(torch.tensor(1.0) if odd else x)
-        case "sparse":
-            sheaf.all_gather(x.to_sparse() if odd else x)
-        case "quantized":
-            sheaf.all_gather(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8) if odd else x)
-        case "subclass":
-            sheaf.all_gather(x.as_subclass(type("Strange", (torch.Tensor,), {})) if odd else x)
-        case "nested":
-            sheaf.all_gather(torch.nested.nested_tensor([x, x]) if odd else x)
-        case "meta":
-            sheaf.all_gather(x.to("meta") if odd else x)
+        case _ if name in BAD:
+            sheaf.all_gather(BAD[name][0](x) if odd else x)
         case "meta of a sized call":
             sheaf.all_gather(x.to("meta") if odd else x, sizes=sizes)
         case "range":
             sheaf.all_gather(x, 7 if odd else 0)
-        case "many dims":
-            sheaf.all_gather(torch.ones((1,) * 9) if odd else torch.ones((1,) * 8))
         case "mode":
             sheaf.all_gather(x, grad="median" if odd else "sum")
         case "mode of a sized call":
@@ -216,25 +204,15 @@ def refused(rank, world, name, everywhere):
             sheaf.reduce_scatter(y, sizes, op="own" if odd else "sum")
         case "op of several":
             sheaf.reduce_scatter_coalesced([y] * 2, sizes, op=["sum", "own"] if odd else "sum")
-        case "no tensor":
-            sheaf.all_gather([1.0] if odd else x)
         case "timeout":
             sheaf.all_gather(x, timeout=-1 if odd else None)
 
 
-REFUSED = {
-    "0-d": "pass x.reshape(1)",
-    "sparse": "sparse tensors are not taken",
-    "quantized": "quantized tensors are not taken",
-    "subclass": "tensor subclasses such as Strange are not taken",
-    "nested": "nested tensors are not taken",
-    "meta": "meta tensors hold no data",
+REFUSED = {name: why for name, (_, why) in BAD.items()} | {
     "range": "dim must be from -2 to 1, got 7",
-    "many dims": "at most 8 dims, got 9",
     "mode": 'got "median"',
     "type of dim": "dim must be an integer, got 0.5",
     "forward mode": "forward-mode AD is not supported",
-    "no tensor": "a tensor is needed, got list",
     "timeout": "timeout must be a positive number of seconds",
     "long text": 'got "medianmedian',
 }
