@@ -24,7 +24,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 
 # --- set-up -----------------------------------------------------------------------------------------------------------
 .stamps/system-%: tools/system_packages.sh
@@ -167,9 +167,9 @@ slow-python-test: build build/.configured-tests ## Python tests that kill, stop,
 	@cmake --build build
 	@timeout 1800 $(PY) -m pytest -m slow --durations=15
 
-# Python tests wait more than they work, and packages are compiled meanwhile.
+# Packages are compiled where the tests leave a core idle; they use nothing of build/.
 slow-test: build ## the slow Python tests, with sources-test and wheel-test beside them
-	@$(MAKE) sources-test wheel-test > build/packages.log 2>&1 & packages=$$!; trap "kill $$packages" INT TERM; \
+	@nice -n 19 $(MAKE) sources-test wheel-test > build/packages.log 2>&1 & packages=$$!; trap "kill $$packages" INT TERM; \
 	  $(MAKE) slow-python-test; python=$$?; \
 	  wait $$packages; packages=$$?; cat build/packages.log; exit $$((python || packages))
 
@@ -177,11 +177,11 @@ consumer-test: build ## a program against the installed package
 	$(say) "a consumer of the CMake package"
 	@tests/consumer/run.sh $(CURDIR)/$(PY) installed
 
-sources-test: build ## a program with Sheaf as a sub-directory
+sources-test: $(VENV)/.ready ## a program with Sheaf as a sub-directory
 	$(say) "a consumer of the sources"
 	@tests/consumer/run.sh $(CURDIR)/$(PY) subdirectory
 
-wheel-test: build ## the wheel, in an environment of its own, and on another torch
+wheel-test: $(VENV)/.ready ## the wheel, in an environment of its own, and on another torch
 	$(say) "wheel"
 	@$(PY) tools/wheel_test.py
 

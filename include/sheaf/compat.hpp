@@ -19,7 +19,7 @@ SHEAF_API bool is_distributed(const group& of = {});
 // Zeros after the last row along `dim`, up to `length` rows.
 SHEAF_API at::Tensor pad_dim_to(const at::Tensor& t, std::int64_t length, std::int64_t dim = 0);
 
-// Every rank's tensor of one common shape (0-d as well).
+// Every rank's tensor of one common shape (0-d as well). Never `t` itself.
 SHEAF_API std::vector<at::Tensor> all_gather_same_dim(const at::Tensor& t, const group& of = {});
 
 // Every rank's size along `dim`: int64, on the tensor's device.
@@ -28,7 +28,7 @@ SHEAF_API at::Tensor gather_sizes(const at::Tensor& t, std::int64_t dim, const g
 // Whether all entries equal the first: a 0-d bool tensor.
 SHEAF_API at::Tensor has_only_one_value(const at::Tensor& t);
 
-// The gathered tensor and the sizes, without a gradient.
+// The gathered tensor, without a gradient and never `t` itself, and the sizes.
 SHEAF_API std::pair<at::Tensor, at::Tensor> all_gather_variable_dim(
     const at::Tensor& t, std::int64_t dim = 0, const std::optional<at::Tensor>& sizes = std::nullopt,
     const group& of = {});

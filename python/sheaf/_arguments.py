@@ -68,7 +68,7 @@ def _objection(x: object, dim: object, mode: object, timeout: object) -> str | N
     if x.is_nested:  # torch has no kernel of ours to call for these
         return "nested tensors are not taken: pass the values and gather along their ragged dim"
     if x.is_meta and type(x) not in _TRACED:  # torch would call the fake kernel, and no other rank would know
-        return "meta tensors hold no data: a FakeTensorMode infers shapes"
+        return "meta tensors hold no data: with sizes given, a FakeTensorMode infers shapes"
     return None
 
 

@@ -10,20 +10,21 @@
 namespace sheaf {
 namespace {
 
+constexpr auto too_large = "the gathered tensors would need more than 2^63 - 1 bytes";
 constexpr std::int64_t element_grain = 16;  // a multiple of every element's size
 constexpr std::int64_t result_grain = 64;   // as allocators give
 
 std::int64_t rounded(std::int64_t bytes, std::int64_t grain) {
   std::int64_t up = 0;
   if (__builtin_add_overflow(bytes, grain - 1, &up)) {
-    throw value_error("the gathered tensors would need more than 2^63 - 1 bytes");
+    throw value_error(too_large);
   }
   return up / grain * grain;
 }
 
 std::int64_t added(std::int64_t sum, std::int64_t term) {
   if (__builtin_add_overflow(sum, term, &sum)) {
-    throw value_error("the gathered tensors would need more than 2^63 - 1 bytes");
+    throw value_error(too_large);
   }
   return sum;
 }
@@ -52,9 +53,13 @@ std::byte* pack_block(const memory& block, std::size_t count, std::byte* to) {
 std::int64_t packed_bytes(const header& head) {
   std::int64_t all = 0;
   for (const auto& tensor : head.tensors) {
-    auto bytes = static_cast<std::uint64_t>(itemsize(tensor.type));  // make_layout refuses what is beyond 63 bits
-    for (const auto extent : tensor.dims()) bytes *= static_cast<std::uint64_t>(extent);
-    all = added(all, packed_bytes(static_cast<std::int64_t>(bytes), head.tensors.size()));
+    // A zero extent empties the tensor however large the others are.
+    const bool is_empty = std::ranges::count(tensor.dims(), 0) > 0;
+    std::int64_t bytes = is_empty ? 0 : itemsize(tensor.type);
+    for (const auto extent : tensor.dims()) {
+      if (__builtin_mul_overflow(bytes, extent, &bytes)) throw value_error(too_large);
+    }
+    all = added(all, packed_bytes(bytes, head.tensors.size()));
   }
   return all;
 }

@@ -25,7 +25,7 @@ std::int64_t packed_bytes(std::int64_t bytes, std::size_t count);
 // A block to its place in their packed form, where it begins at `to`; returns where it ends. What is between it and the
 // next one is zero.
 std::byte* pack_block(const memory& block, std::size_t count, std::byte* to);
-// All blocks of a gather, as a rank's header tells of them.
+// All blocks of a gather, as a rank's header tells of them. Throws value_error beyond 63 bits.
 std::int64_t packed_bytes(const header& head);
 
 class bundle {

@@ -108,8 +108,9 @@ struct StartBackward : torch::autograd::Node {
   }
 
   void release_variables() override {
+    operation_on gone;  // what it holds goes after the lock
     const std::lock_guard lock(guard_);
-    how_.run = nullptr;
+    std::swap(gone, how_.run);
   }
 
  private:

@@ -73,7 +73,6 @@ refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
   if (!x.defined()) return "the tensor is undefined";
   if (x.is_nested()) return "nested tensors are not taken: pass the values and gather along their ragged dim";
   if (x.is_quantized()) return "quantized tensors are not taken: pass x.int_repr() or x.dequantize()";
-  if (x.is_meta()) return "meta tensors hold no data: a FakeTensorMode infers shapes";
   if (x.layout() != at::kStrided) return "sparse tensors are not taken: pass x.to_dense(), or its parts";
   if (x._fw_grad(0).defined()) return "forward-mode AD is not supported: use reverse mode";
   if (x.dim() == 0) return "a 0-d tensor has no dim to gather along: pass x.reshape(1)";
@@ -90,6 +89,7 @@ refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
 }
 
 refusal check_carried(const at::Tensor& x, bool carried) {
+  if (x.is_meta()) return "meta tensors hold no data: with sizes given, a FakeTensorMode infers shapes";
   if (!carried) return "no engine of this group carries tensors on device " + x.device().str();
   return std::nullopt;
 }
@@ -142,6 +142,7 @@ at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional
   };
   refuse_if(check_timeout(timeout));
   refuse_if(check_tensor(x, dim));
+  refuse_if(check_carried(x, true));
   const bool reduces = op.starts_with("reduce_scatter");
   if (reduces) refuse_if(check_reduction(x, mode));
   if (sizes) {

@@ -288,7 +288,8 @@ void refuse_for_all(operation op, const std::string& why, const std::string& gro
 }
 
 refusal check_dispatched(const at::Tensor& x) {
-  return !x.defined() || x.is_nested() || x.is_meta() ? check_tensor(x, 0) : std::nullopt;
+  if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
+  return x.is_meta() ? check_carried(x, false) : std::nullopt;
 }
 
 at::Tensor alone_result(const at::Tensor& x) {

@@ -20,8 +20,9 @@ at::Tensor on_device_of(const at::Tensor& x, const at::Tensor& sizes) {
 // Without a gradient, and never the input itself.
 gathered apart(const at::Tensor& t, all_gather_options options) {
   const c10::NoGradGuard no_grad;
-  const auto& x = options.group.world() == 1 ? t.clone() : t;
-  return sheaf::all_gather(x, options);
+  auto result = sheaf::all_gather(t, options);
+  if (options.group.world() == 1) result.tensor = result.tensor.clone();
+  return result;
 }
 
 }  // namespace

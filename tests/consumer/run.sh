@@ -4,6 +4,13 @@
 # sub-directory. usage: run.sh PYTHON installed|subdirectory, after build/ was built. Keeps its builds in build-consumer/.
 set -eu
 python=$1
+case $2 in
+  installed | subdirectory) ;;
+  *)
+    echo "usage: $0 PYTHON installed|subdirectory" >&2
+    exit 2
+    ;;
+esac
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$root/build-consumer
 mkdir -p "$work"

@@ -98,6 +98,18 @@ TEST(bundle, headers_tell_how_long_packed_blocks_are) {
   }
 }
 
+TEST(bundle, headers_that_tell_of_too_much_are_refused) {
+  const auto large = std::int64_t{1} << 62;
+  header said;
+  said.tensors.push_back({.type = dtype::float32, .ndim = 1, .shape = {large}});
+  EXPECT_THROW(packed_bytes(said), value_error);
+  said.tensors[0].ndim = 2;  // of no columns
+  EXPECT_EQ(packed_bytes(said), 0);
+  said.tensors[0] = {.type = dtype::uint8, .ndim = 1, .shape = {large}};
+  said.tensors.push_back(said.tensors[0]);
+  EXPECT_THROW(packed_bytes(said), value_error);
+}
+
 // Any interval of an owner's packed block is what the whole of it has there.
 TEST(bundle, intervals_of_packed_blocks) {
   std::mt19937_64 draw(2);

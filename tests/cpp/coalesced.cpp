@@ -184,11 +184,11 @@ void expect_error(const group& me, const std::string& says, Odd&& odd, Rest&& re
   }
 }
 
-// The first call raises on every rank alike, and the second is made by none.
+// Two calls in an order that others turn round: both are refused, by all ranks.
 template <class First, class Second>
 auto both(const First& first, const Second& second) {
   return [&] {
-    first();
+    error_of<c10::ValueError>(first, "the first of two");
     second();
   };
 }

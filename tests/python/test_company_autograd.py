@@ -138,6 +138,18 @@ def kept(rank, world):
         out.backward()
         with pytest.raises(RuntimeError, match="second time"):
             out.backward()
+    sizes = sizes_of(world)
+    starts = (
+        lambda x: sheaf.all_gather(x, grad="own", async_op=True).wait().tensor,
+        lambda x: sheaf.reduce_scatter(torch.cat([x] * sum(sizes))[: sum(sizes)], sizes, async_op=True).wait(),
+        lambda x: sheaf.reduce_scatter_coalesced([x.new_ones(sum(sizes)) * x.sum()], sizes, async_op=True).wait()[0],
+    )
+    for start in starts:
+        x = torch.ones(1, 2, requires_grad=True)
+        out = start(x).sum()
+        out.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            out.backward()
     works(rank, world)
 
 

@@ -80,7 +80,7 @@ SIZED = {
         "rank 0 refuses: meta tensors": lambda op, x, odd: op(x.to("meta") if odd else x),
         "ranks disagree on dtype: int64 on rank 0": lambda op, x, odd: [
             op(x.long() if first else x)
-            for first in (odd, not odd)  # the same two calls in another order
+            for first in (odd, not odd)  # in another order: the first raises
         ],
         "rank 0 refuses: dim must be from -3 to 2, got 7": lambda op, x, odd: op(x, 7 if odd else 0),
     }.items()
