@@ -293,7 +293,7 @@ refusal check_dispatched(const at::Tensor& x) {
 }
 
 at::Tensor alone_result(const at::Tensor& x) {
-  const auto result = x.resolve_conj().resolve_neg().contiguous();
+  const auto result = contiguous(x);
   return c10::GradMode::is_enabled() ? result : result.detach();
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Builds and runs the consumer, against the installed package, which must refuse another torch minor, or with Sheaf as a
-# sub-directory. usage: run.sh PYTHON installed|subdirectory, after build/ was built. Keeps its builds in build-consumer/.
+# sub-directory. usage: run.sh PYTHON installed|subdirectory; installed needs a build/. Builds in build-consumer/.
 set -eu
 python=$1
 case $2 in

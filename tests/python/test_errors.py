@@ -109,10 +109,10 @@ BAD = {
     "0-d": (lambda x: torch.tensor(1.0), "pass x.reshape(1)"),
     "sparse": (lambda x: x.to_sparse(), "sparse tensors are not taken"),
     "quantized": (quantized, "quantized tensors are not taken"),
-    "subclass": (strange, "such as Strange are not taken"),
+    "subclass": (strange, "tensor subclasses such as Strange are not taken"),
     "nested": (lambda x: torch.nested.nested_tensor([x, x]), "nested tensors are not taken"),
     "meta": (lambda x: x.to("meta"), "meta tensors hold no data"),
-    "many dims": (lambda x: torch.ones((1,) * 9), "at most 8 dims, got 9"),
+    "many dims": (lambda x: torch.ones((1,) * 9), "tensors have at most 8 dims, got 9"),
     "no tensor": (lambda x: [1.0], "a tensor is needed, got list"),
 }
 
