@@ -131,7 +131,7 @@ run-gpu-tests: build-gpu
 	  else echo "skipped: no compute-sanitizer"; fi
 	$(say) "ranks on one GPU"
 	@SHEAF_LIBRARY=$(CURDIR)/$(GPU_BUILD)/libsheaf.so PYTHONPATH=$(CURDIR)/python timeout 1800 \
-	  $(GPU_PYTHON) -m pytest tests/python/test_gpu.py
+	  $(GPU_PYTHON) -m pytest tests/python/test_gpu*.py
 
 bench-gpu: ## CUDA: placement beside one copy, and whole gathers beside the padded way, in docs/benchmarks.md
 	@missing="$(NO_GPU)"; if [ -n "$$missing" ]; then echo "== GPU benchmarks skipped: $$missing"; else $(MAKE) run-gpu-bench; fi

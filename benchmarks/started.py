@@ -11,7 +11,7 @@ from benchmarks.groups import OURS, OURS_C10D, Groups
 from benchmarks.launch import meet
 from benchmarks.results import Result, summary
 
-LATE_S = 0.1
+LATE_S = 1.0
 """How much later than the others the last rank comes."""
 AND_WAIT = " and wait"
 

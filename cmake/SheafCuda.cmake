@@ -45,6 +45,32 @@ macro(sheaf_add_cuda)
   endif()
 endmacro()
 
+# What makes a second communicator, for started calls, needs the header of the NCCL that torch has. A wheel's lies beside
+# torch.
+function(_sheaf_add_nccl)
+  find_path(
+    SHEAF_NCCL_INCLUDE nccl.h
+    HINTS "${SHEAF_TORCH_ROOT}/../nvidia/nccl/include" ${CUDAToolkit_INCLUDE_DIRS}
+    DOC "Folder of nccl.h")
+  if(NOT SHEAF_NCCL_INCLUDE)
+    message(STATUS "Started calls of CUDA tensors will wait for other ranks where they are started: nccl.h was not "
+                   "found, name its folder with -DSHEAF_NCCL_INCLUDE=")
+    return()
+  endif()
+  add_library(sheaf_nccl OBJECT src/c10d/nccl.cpp)
+  target_include_directories(sheaf_nccl SYSTEM PRIVATE "${SHEAF_NCCL_INCLUDE}" ${CUDAToolkit_INCLUDE_DIRS})
+  target_include_directories(sheaf_nccl PRIVATE include src)
+  target_link_libraries(sheaf_nccl PRIVATE sheaf::torch)
+  target_compile_features(sheaf_nccl PRIVATE cxx_std_20)
+  sheaf_compile_options(sheaf_nccl)
+  set_target_properties(sheaf_nccl PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  add_library(sheaf::torch_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(sheaf::torch_cuda PROPERTIES IMPORTED_LOCATION "${SHEAF_TORCH_ROOT}/lib/libtorch_cuda.so"
+                                                     IMPORTED_SONAME "libtorch_cuda.so")
+  target_sources(sheaf PRIVATE $<TARGET_OBJECTS:sheaf_nccl>)
+  target_link_libraries(sheaf PRIVATE sheaf::torch_cuda)
+endfunction()
+
 function(_sheaf_build_cuda)
   add_library(sheaf_kernels OBJECT ${SHEAF_CUDA_KERNELS})
   target_include_directories(sheaf_kernels PRIVATE include src)
@@ -63,6 +89,7 @@ function(_sheaf_build_cuda)
   set_target_properties(sheaf::c10_cuda PROPERTIES IMPORTED_LOCATION "${SHEAF_TORCH_ROOT}/lib/libc10_cuda.so"
                                                    IMPORTED_SONAME "libc10_cuda.so")
   target_sources(sheaf PRIVATE ${SHEAF_CUDA_SOURCES} $<TARGET_OBJECTS:sheaf_kernels>)
+  _sheaf_add_nccl()
   # torch's libraries find theirs when they run; here they may not be on the linker's path.
   target_link_libraries(sheaf PRIVATE sheaf::c10_cuda CUDA::cudart)
   target_link_options(sheaf PRIVATE LINKER:--allow-shlib-undefined)

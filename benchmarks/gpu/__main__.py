@@ -8,11 +8,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.gpu import choices, kernels, local, ranks, whole
+from benchmarks.gpu import choices, kernels, local, must_show, ranks, started, whole
+from benchmarks.started import LATE_S
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
 
+PROMISES = """### What it must show
+
+Each by the worst case that it covers.
+"""
 KERNELS = """### Placing and packing
 
 The blocks of eight ranks to their places along an inner dim (forward) and back (its adjoint): bandwidth as a share of
@@ -28,6 +33,11 @@ WHOLE = """### Whole gathers, 4 ranks on one GPU
 
 Over sockets, since ranks that share a GPU have no faster way. Ratios are times of the other way over Sheaf's.
 """
+STARTED = f"""### Calls that are started
+
+Two ranks on one GPU, one of which comes {LATE_S:g} s late: the slowest start of either, and when the one that is not
+late has its result.
+"""
 CHOICES = """### Ways not taken, and taken
 
 Ratios are times of the other way over the first one's, which is what Sheaf does: uneven blocks by one group of
@@ -39,16 +49,24 @@ rank order, against a group of NCCL's reduces. Eight tensors in one call, packed
 
 def section(device: str, library: str | None, quick: bool) -> str:
     name = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
-    parts = [f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; medians of ways that take turns.\n"]
-    if library:
-        parts.append(KERNELS + "\n" + "\n".join(kernels.table(library)) + "\n")
     loaded = kernels.Kernels(library) if library else None
+    moves = kernels.table(library) if library else []
     passes = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
-    parts.append(LOCAL + "\n" + "\n".join(passes) + "\n")
     gathers = whole.table(device, 4, [1, 256] if quick else [1, 64, 1024, 64 * 1024], 3 if quick else 9)
-    parts.append(WHOLE + "\n" + "\n".join(gathers) + "\n")
+    starts = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)
     others = choices.tables(device, 4, [1, 64] if quick else [64, 256, 1024, 4096, 16384, 65536], 3 if quick else 9)
-    parts.append(CHOICES)
+    promised = [*must_show.placing(moves), *must_show.local_work(passes)]
+    promised += [*must_show.whole_gathers(gathers), *must_show.starts(starts)]
+    told = {
+        f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; medians of ways that take turns.\n": [],
+        PROMISES: must_show.table(promised),
+        KERNELS: moves,
+        LOCAL: passes,
+        WHOLE: gathers,
+        STARTED: starts,
+        CHOICES: [],
+    }
+    parts = [text + "".join(f"\n{line}" for line in lines) + "\n" * bool(lines) for text, lines in told.items()]
     parts += ["\n".join(lines) + "\n" for lines in others.values() if len(lines) > 2]
     return "\n".join(parts)
 
@@ -70,7 +88,7 @@ def main() -> None:
     if args.rank:
         part, rank, world, store, device, kibs, rounds = args.rank
         ranks.join(int(rank), int(world), store, device)
-        body = {"whole": whole, "choices": choices}[part].rank_body
+        body = {"whole": whole, "started": started, "choices": choices}[part].rank_body
         body(device, [int(kib) for kib in kibs.split(",")], int(rounds))
         dist.destroy_process_group()
         return

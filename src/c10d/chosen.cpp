@@ -10,6 +10,14 @@
 #include "p2p/engine.hpp"
 
 namespace sheaf::c10d_engine {
+namespace {
+
+c10::DeviceType torch_device(device_type device) {
+  return device == device_type::cuda ? c10::DeviceType::CUDA : c10::DeviceType::CPU;
+}
+
+}  // namespace
+
 void chosen::number(call& now) {
   {
     const std::lock_guard lock(mutex_);
@@ -72,6 +80,10 @@ carriage chosen::carries(device_type device) const {
   return settings_.engine == "collectives" ? carriage::device : carriage::host;
 }
 
+bool chosen::carries_apart(device_type device) const {
+  return carries(device) != carriage::device || collectives_.why_not_apart(torch_device(device)).empty();
+}
+
 void chosen::all_gather(const call& now, const layout& at, memory own, memory result) {
   if (!is_device(own)) return inner_->all_gather(now, at, std::move(own), std::move(result));
   collectives_.all_gather(now, {rank(), {{.at = at, .whole = std::move(result), .own = std::move(own)}}});
@@ -119,7 +131,7 @@ std::string chosen::describe_cpu() {
     case carriage::none:
       return "";
     case carriage::device:
-      return "collectives of " + link_->backend_name(c10::DeviceType::CPU) + " (SHEAF_ENGINE=collectives)";
+      return describe_collectives(c10::DeviceType::CPU, "SHEAF_ENGINE=collectives");
     case carriage::host:
       break;
   }
@@ -128,7 +140,13 @@ std::string chosen::describe_cpu() {
 
 std::string chosen::describe_cuda() const {
   if (carries(device_type::cuda) == carriage::none) return "";
-  return "collectives of " + link_->backend_name(c10::DeviceType::CUDA) + " (the group's backend for CUDA tensors)";
+  return describe_collectives(c10::DeviceType::CUDA, "the group's backend for CUDA tensors");
+}
+
+std::string chosen::describe_collectives(c10::DeviceType device, const std::string& why) const {
+  const auto not_apart = collectives_.why_not_apart(device);
+  return "collectives of " + link_->backend_name(device) + " (" + why +
+         (not_apart.empty() ? ")" : "; started calls wait for other ranks where they are started: " + not_apart + ")");
 }
 
 }  // namespace sheaf::c10d_engine

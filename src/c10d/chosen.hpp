@@ -18,7 +18,7 @@ namespace sheaf::c10d_engine {
 class chosen final : public engine {
  public:
   chosen(std::shared_ptr<link> by, settings with)
-      : link_(std::move(by)), settings_(std::move(with)), collectives_(link_->group(), link_->rank()) {}
+      : link_(std::move(by)), settings_(std::move(with)), collectives_(link_) {}
 
   int rank() const override { return link_->rank(); }
   int world() const override { return link_->world(); }
@@ -32,6 +32,7 @@ class chosen final : public engine {
   void lose_step(const call& now) override;
   std::string out_of_step_since() const override;
   carriage carries(device_type device) const override;
+  bool carries_apart(device_type device) const override;
   std::size_t inline_bytes() const override { return inner_->inline_bytes(); }
 
   std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override {
@@ -53,12 +54,13 @@ class chosen final : public engine {
  private:
   bool is_device(const memory& bytes) const { return carries(bytes.device) == carriage::device; }
   std::string describe_headers();
+  std::string describe_collectives(c10::DeviceType device, const std::string& why) const;
   void settle(const call& now);
   void throw_if_impossible() const;
 
   const std::shared_ptr<link> link_;
   const settings settings_;
-  const collectives collectives_;
+  collectives collectives_;
   mutable std::mutex step_mutex_;
   std::string out_of_step_since_;
   std::mutex mutex_;  // guards all below until the engine is settled

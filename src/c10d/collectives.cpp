@@ -73,11 +73,11 @@ std::vector<std::byte*> places_of(const bundle& all, std::size_t which, const st
 
 }  // namespace
 
-void collectives::all_gather(const call& now, const bundle& all) const {
+void collectives::all_gather(const call& now, const bundle& all) {
   const auto& at = all.packed();
   const auto& only = all.parts()[0];
   if (at.bytes() == 0) return;
-  steps run(group_, now, only.whole);
+  steps run(by_, now, only.whole);
   const bool alone = all.parts().size() == 1;
   const bool even = is_even(at);
   auto bytes = at.sizes;
@@ -111,11 +111,11 @@ void collectives::all_gather(const call& now, const bundle& all) const {
   }
 }
 
-void collectives::reduce_scatter(const call& now, const bundle& all) const {
+void collectives::reduce_scatter(const call& now, const bundle& all) {
   const auto& at = all.packed();
   const auto& only = all.parts()[0];
   if (at.bytes() == 0) return;
-  steps run(group_, now, only.whole);
+  steps run(by_, now, only.whole);
   const auto world = static_cast<int>(at.sizes.size());
   const bool alone = all.parts().size() == 1;
   const bool in_place = alone && only.at.outer == 1;

@@ -31,8 +31,7 @@ class link : public p2p::channel {
   virtual bool carries_data() const = 0;
   // "point-to-point messages of the group's backend"
   virtual std::string describe() const = 0;
-
- protected:
+  // The same as an object. Throws rank_error once the group was destroyed.
   c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType device) const;
 
  private:

@@ -28,11 +28,21 @@ at::Tensor as_tensor(const memory& bytes) {
 
 std::byte* bytes_of(const at::Tensor& x) { return static_cast<std::byte*>(x.mutable_data_ptr()); }
 
-steps::steps(const group_ref& group, const call& now, const memory& on)
-    : now_(now), device_(device_of(on)), guard_(device_), work_(*find_work(on.device)) {
-  const auto alive = group.lock();
-  if (!alive) throw rank_error("the process group was destroyed");
-  backend_ = alive->getBackend(device_.type());
+steps::steps(backends& of, const call& now, const memory& on)
+    : of_(of),
+      now_(now),
+      device_(device_of(on)),
+      guard_(device_),
+      work_(*find_work(on.device)),
+      backend_(now.apart ? of.second(device_.type()) : of.own(device_.type())) {}
+
+steps::~steps() {
+  if (!now_.apart) return;
+  try {
+    of_.asked(device_);
+  } catch (const std::exception&) {
+    // A device that does not take that has said so before.
+  }
 }
 
 at::Tensor steps::scratch(std::int64_t bytes) const {

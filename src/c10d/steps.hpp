@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "c10d/group_ref.hpp"
+#include "c10d/backends.hpp"
 #include "core/engine.hpp"
 #include "core/work.hpp"
 
@@ -21,7 +21,10 @@ std::byte* bytes_of(const at::Tensor& x);
 class steps {
  public:
   // `on` lies on the device in question.
-  steps(const group_ref& group, const call& now, const memory& on);
+  steps(backends& of, const call& now, const memory& on);
+  ~steps();
+  steps(const steps&) = delete;
+  steps& operator=(const steps&) = delete;
 
   const local_work& local() const { return work_; }
   at::Tensor scratch(std::int64_t bytes) const;
@@ -39,11 +42,12 @@ class steps {
   void finish(Start&& start);
   void broadcast_each(const at::Tensor& block, const at::Tensor& whole, const splits& bytes);
 
+  backends& of_;
   const call& now_;
   const c10::Device device_;
   const c10::DeviceGuard guard_;
   const local_work& work_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  const backends::pointer backend_;
 };
 
 }  // namespace sheaf::c10d_engine

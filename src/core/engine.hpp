@@ -63,6 +63,7 @@ struct call {
   std::string given = {};                                           // as errors show those of several tensors
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  bool apart = false;   // started, or the backward of what was: other threads than the program's may make it
   bool failed = false;  // set before it ends
 };
 
@@ -90,11 +91,13 @@ class engine {
   std::shared_ptr<progress> line();
   // Whether calls with sizes given exchange headers too (SHEAF_CHECK=1, or where it costs nothing).
   virtual bool checks_sized_calls() const = 0;
+  // The same of calls that are carried as a device's.
+  virtual bool checks_device_calls() const { return false; }
   virtual carriage carries(device_type device) const {
     return device == device_type::cpu ? carriage::host : carriage::none;
   }
-  // The same of calls that are carried as a device's.
-  virtual bool checks_device_calls() const { return false; }
+  // Whether started calls of such tensors can be made apart from the program's own, by another thread.
+  virtual bool carries_apart(device_type) const { return true; }
   // This rank gave up a call that the others may carry on with: whatever it sends by the same way from now on would be
   // taken for that call's. And since which one, empty if none: "all_gather #17".
   virtual void lose_step(const call&) {}

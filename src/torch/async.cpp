@@ -2,15 +2,17 @@
 #include "torch/async.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <sheaf/error.hpp>
+#include <unordered_map>
 
 #include "core/chore.hpp"
 #include "core/interrupt.hpp"
+#include "core/work.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 
@@ -52,30 +54,24 @@ class started_call final : public call_under_way {
  public:
   started_call(std::shared_ptr<job> running, const request& what)
       : running_(std::move(running)), back_(what.back), ties_(std::in_place, what.tensors, what.stays) {}
-  explicit started_call(tensor_list results) : results_(std::move(results)) {}
+  explicit started_call(std::shared_ptr<job> over) : running_(std::move(over)) {}
   // What is dropped goes on, and is counted no more: how far it has come differs by rank.
-  ~started_call() override {
-    if (running_) running_->let_go();
-  }
+  ~started_call() override { running_->let_go(); }
 
   tensor_list wait() override {
-    const auto running = still_running();
-    if (!running) return results_;
-    wait_for(*running);
+    wait_for(*running_);
     const std::lock_guard lock(mutex_);
-    if (!running_) return results_;  // another thread was faster
-    results_ = running->take();
-    if (ties_->any()) {
-      for (const auto& how : back_(results_, running->said())) ties_->tie(results_, how);
+    if (!std::exchange(taken_, true)) {
+      results_ = running_->take();
+      if (ties_ && ties_->any()) {
+        for (const auto& how : back_(results_, running_->said())) ties_->tie(results_, how);
+      }
     }
-    running_.reset();
+    running_->arrive(results_);
     return results_;
   }
 
-  bool done() const override {
-    const auto running = still_running();
-    return !running || running->done();
-  }
+  bool done() const override { return running_->done(); }
 
  private:
   static void wait_for(job& running) {
@@ -87,50 +83,65 @@ class started_call final : public call_under_way {
     }
   }
 
-  std::shared_ptr<job> still_running() const {
-    const std::lock_guard lock(mutex_);
-    return running_;
-  }
-
-  mutable std::mutex mutex_;  // guards all below
-  std::shared_ptr<job> running_;
+  const std::shared_ptr<job> running_;
+  std::mutex mutex_;  // guards all below
+  bool taken_ = false;
   tensor_list results_;
   decltype(request::back) back_;
   std::optional<ties> ties_;
 };
 
-// One that a device carries on: in the order of the stream that was current where the call was started.
-class call_on_stream final : public call_under_way {
- public:
-  call_on_stream(tensor_list results, c10::Device device)
-      : results_(std::move(results)), device_(device), started_on_(current()), over_(device.type()) {
-    over_.record(started_on_);
+c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+// The one of this thread. NCCL keeps the order of one communicator's calls, should another thread's come after it.
+c10::Stream side_stream(c10::Device device) {
+  thread_local std::unordered_map<c10::Device, c10::Stream> mine;
+  const auto found = mine.find(device);
+  if (found != mine.end()) return found->second;
+  return mine.emplace(device, c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)).first->second;
+}
+
+void keep_for(c10::Stream stream, const tensor_list& tensors) {
+  for (const auto& one : tensors) {
+    if (one.device() == stream.device()) one.record_stream(stream);
   }
-
-  // The current stream waits, not this thread.
-  tensor_list wait() override {
-    const auto here = current();
-    if (here != started_on_) {
-      over_.block(here);
-      for (const auto& one : results_) {
-        if (one.device() == device_) one.record_stream(here);
-      }
-    }
-    return results_;
-  }
-
-  bool done() const override { return over_.query(); }
-
- private:
-  c10::Stream current() const { return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_); }
-
-  const tensor_list results_;
-  const c10::Device device_;
-  const c10::Stream started_on_;
-  c10::Event over_;
-};
+}
 
 }  // namespace
+
+crossing::crossing(c10::Device device) : device_(device) {
+  if (device.is_cpu()) return;
+  ready_.emplace(device.type());
+  ready_->record(current_stream(device));
+}
+
+tensor_list crossing::run(const tensor_list& given, const std::function<tensor_list()>& body) {
+  if (!ready_) return body();
+  const auto stream = side_stream(device_);
+  const c10::StreamGuard on(stream);
+  ready_->block(stream);
+  keep_for(stream, given);
+  auto results = body();
+  end();
+  return results;
+}
+
+void crossing::end() {
+  if (!ready_) return;
+  over_.emplace(device_.type());
+  ended_on_ = current_stream(device_);
+  over_->record(*ended_on_);
+}
+
+void crossing::arrive(const tensor_list& results) const {
+  if (!over_) return;
+  const auto here = current_stream(device_);
+  if (here == *ended_on_) return;
+  over_->block(here);
+  keep_for(here, results);
+}
+
+bool crossing::is_over() const { return !over_ || over_->query(); }
 
 template <class Change>
 void job::end(Change&& change) {
@@ -145,6 +156,11 @@ void job::finish(tensor_list results, const outcome& said) {
     results_ = std::move(results);
     said_ = said;
   });
+}
+
+void job::finish_here(tensor_list results, const outcome& said) {
+  way_.end();
+  finish(std::move(results), said);
 }
 
 void job::fail(std::exception_ptr why) {
@@ -176,24 +192,33 @@ void job::let_go() {
 
 bool job::done() const {
   const std::lock_guard lock(mutex_);
-  return done_;
+  return done_ && way_.is_over();
+}
+
+bool runs_apart(const engine& moves, const at::Tensor& x) {
+  const auto device = device_from(x.device().type());
+  if (!moves.carries_apart(device)) return false;
+  const auto* work = find_work(device);
+  return !work || !work->is_capturing();
 }
 
 std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
                             const operation_on& run, progress::place held) {
-  auto made = std::make_shared<job>(std::move(held));
+  auto made = std::make_shared<job>(std::move(held), tensors[0].device());
   if (is_ending()) {  // nothing is carried on any more: here and now, as the plain call
-    made->finish(run_below(run, tensors, {}), last_outcome());
+    const apart_here as_others_do(true);
+    made->finish_here(run_below(run, tensors, {}), last_outcome());
     return made;
   }
   moves->line()->queue([&] {
     auto now = call_of(with);
+    now.apart = true;
     moves->number(now);
     return [made, moves, now, given = without_graph(tensors), run, as = mode{}] {
       const asked_here question([&] { throw_if_pointless(*moves); });
       try {
         const numbered_call number(moves, now);
-        auto results = run_below(run, given, as);
+        auto results = made->run(given, [&] { return run_below(run, given, as); });
         made->finish(std::move(results), last_outcome());
       } catch (...) {
         made->fail(std::current_exception());
@@ -233,19 +258,16 @@ std::shared_ptr<call_under_way> start(const request& what) {
     auto why = check_arguments(what.with, moves->world());
     if (!why) why = what.why;
     if (why) refuse_in_turn(moves, what.with, *why);
-    const auto device = what.tensors[0].device();
-    if (moves->carries(device_from(device.type())) == carriage::device) {
-      auto results = what.run(what.tensors);
-      if (device.is_cpu()) return finished(std::move(results));
-      return std::make_shared<call_on_stream>(std::move(results), device);
-    }
+    if (!runs_apart(*moves, what.tensors[0])) return finished(what.run(what.tensors));
     auto running = launch(moves, what.with, what.tensors, what.run, std::move(place));
     return std::make_shared<started_call>(std::move(running), what);
   });
 }
 
 std::shared_ptr<call_under_way> finished(tensor_list results) {
-  return std::make_shared<started_call>(std::move(results));
+  const auto over = std::make_shared<job>(nullptr, results[0].device());
+  over->finish_here(std::move(results), {});
+  return std::make_shared<started_call>(over);
 }
 
 }  // namespace sheaf::async

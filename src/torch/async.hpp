@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <condition_variable>
 #include <exception>
@@ -45,20 +46,48 @@ struct request {
 // Starts it. Waits for no other rank, except in the group's first call. Throws value_error for what this rank sees by
 // itself: the other ranks hear of it, as in the plain call.
 std::shared_ptr<call_under_way> start(const request& what);
-// A call that is done already: in a group of one.
+// A call that was made by this thread: all that is left is the device's.
 std::shared_ptr<call_under_way> finished(tensor_list results);
+
+// The way of a call by a device: behind what its stream had to do where the call was started, on a stream of the
+// group's thread, and before what comes on the streams where it is waited for. Of the CPU's nothing is to be told.
+class crossing {
+ public:
+  // On the thread that starts the call.
+  explicit crossing(c10::Device device);
+  // On the group's thread. Tensors that it is given stay as they are until the device is done with them.
+  tensor_list run(const tensor_list& given, const std::function<tensor_list()>& body);
+  // It ends on the current stream; part of run().
+  void end();
+  // On a thread that waits: the current stream does, not the thread.
+  void arrive(const tensor_list& results) const;
+  bool is_over() const;
+
+ private:
+  const c10::Device device_;
+  std::optional<c10::Event> ready_;
+  std::optional<c10::Event> over_;
+  std::optional<c10::Stream> ended_on_;
+};
 
 // One run of an op on the group's thread.
 class job {
  public:
-  explicit job(progress::place held) : place_(std::move(held)) {}
+  job(progress::place held, c10::Device device) : place_(std::move(held)), way_(device) {}
+
+  // On the group's thread.
+  tensor_list run(const tensor_list& given, const std::function<tensor_list()>& body) { return way_.run(given, body); }
 
   void finish(tensor_list results, const outcome& said);
+  // Of a call that did not go by the group's thread, but by this one.
+  void finish_here(tensor_list results, const outcome& said);
   void fail(std::exception_ptr why);
   // Waits, in slices, and throws what the op threw.
   void wait();
   // Once: the group's thread may hold the job a moment longer, and must hold nothing that is Python's by then.
   tensor_list take();
+  // The current stream of a device waits for them.
+  void arrive(const tensor_list& results) const { way_.arrive(results); }
   bool done() const;
   // Its place among the calls in flight is free: nobody will take the results.
   void let_go();
@@ -70,8 +99,9 @@ class job {
   void end(Change&& change);
 
   const pid_t owner_ = getpid();
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all below, and the way until the call is done
   progress::place place_;
+  crossing way_;
   std::condition_variable changed_;
   bool done_ = false;
   tensor_list results_;
@@ -79,6 +109,8 @@ class job {
   outcome said_;
 };
 
+// Whether the group's thread may make calls of such tensors; else the program's own does, where they are started.
+bool runs_apart(const engine& moves, const at::Tensor& x);
 // Queues it. Throws what keeps it from being started.
 std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
                             const operation_on& run, progress::place held);

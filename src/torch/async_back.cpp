@@ -2,13 +2,13 @@
 // The backward of asynchronous calls: started when the gradient arrives, waited for when its result is used.
 #include <ATen/SequenceNumber.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <type_traits>
 
@@ -39,16 +39,16 @@ struct promise {
   std::shared_ptr<job> running;
   std::size_t number;       // of the job's results
   variable_list gradients;  // what it works on: as long as they are held here, nobody takes them for his own and writes
-  alignas(16) std::array<std::byte, 16> zero{};  // what it reads as
+  at::Tensor zero = {};     // what it reads as
 };
 
 void drop_promise(void* held) { delete static_cast<promise*>(held); }
 
 at::Tensor promised(promise what, const torch::autograd::InputMetadata& as) {
-  auto held = std::make_unique<promise>(std::move(what));
-  auto* const zero = held->zero.data();
-  const auto bytes = held->zero.size();
-  c10::DataPtr data(zero, held.release(), drop_promise, c10::Device(c10::kCPU));
+  what.zero = at::zeros({16}, as.options().dtype(at::kByte));
+  auto* const zero = what.zero.mutable_data_ptr();
+  const auto bytes = what.zero.nbytes();
+  c10::DataPtr data(zero, new promise(std::move(what)), drop_promise, as.device());
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, std::move(data),
                                                        nullptr, false);
   const auto shape = as.shape_as_dim_vector();
@@ -76,6 +76,7 @@ struct AwaitBackward : torch::autograd::Node {
       if (arrived.empty()) {
         translated([&] { late->running->wait(); });
         arrived = late->running->take();
+        late->running->arrive(arrived);
       }
       one = arrived[late->number];
     }
@@ -93,8 +94,11 @@ struct StartBackward : torch::autograd::Node {
       if (!gradients[input].defined()) gradients[input] = input_metadata(input).zeros_like();
     }
     const auto run = still_there();
-    const auto running = c10::GradMode::is_enabled() || how_.with.local ? nullptr : try_launch(gradients, run);
+    const auto moves = translated([&] { return find_engine(how_.with.group); });
+    const bool apart = runs_apart(*moves, gradients[0]);
+    const auto running = apart ? try_launch(moves, gradients, run) : nullptr;
     if (!running) {
+      const apart_here as_others_do(apart);
       auto result = run(gradients);
       result.resize(num_outputs());
       return result;
@@ -121,15 +125,12 @@ struct StartBackward : torch::autograd::Node {
     return how_.run;
   }
 
-  // Nothing where the plain op must do: too many are in flight, nobody would wait before the gradients may be written
-  // again, or a device has a way of its own to be asynchronous.
-  std::shared_ptr<job> try_launch(const variable_list& gradients, const operation_on& run) const {
-    if (num_outputs() == 0) return nullptr;
-    for (const auto& one : gradients) {
-      if (!one.device().is_cpu()) return nullptr;
-    }
+  // Nothing where the plain op must do: its graph is recorded, it is local, too many are in flight, or nobody would
+  // wait before the gradients may be written again.
+  std::shared_ptr<job> try_launch(const std::shared_ptr<engine>& moves, const variable_list& gradients,
+                                  const operation_on& run) const {
+    if (c10::GradMode::is_enabled() || how_.with.local || num_outputs() == 0) return nullptr;
     return translated([&]() -> std::shared_ptr<job> {
-      const auto moves = find_engine(how_.with.group);
       auto place = moves->line()->take_place();
       return place ? launch(moves, how_.with, gradients, run, std::move(place)) : nullptr;
     });

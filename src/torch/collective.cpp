@@ -79,6 +79,11 @@ call call_of(const arguments& with) {
   return now;
 }
 
+bool& apart_here::next() {
+  thread_local bool is_apart = false;
+  return is_apart;
+}
+
 numbered_call*& numbered_call::next() {
   thread_local numbered_call* waiting = nullptr;
   return waiting;
@@ -121,6 +126,7 @@ collective::collective(const arguments& with, numbered_call* given)
       now_(given ? given->now_ : call_of(with)),
       turn_(*moves_, now_, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
+  if (!with.local && std::exchange(apart_here::next(), false)) now_.apart = true;
   if (const auto why = check_arguments(with, moves_->world())) refuse_if(why);
   now_.head.mode = gradient_from(with.mode);
 }

@@ -48,6 +48,20 @@ class numbered_call {
   call now_;
 };
 
+// The next collective of this thread, made here and now, goes the way of calls that were started: other ranks may have
+// left it to the group's thread.
+class apart_here {
+ public:
+  explicit apart_here(bool is_apart) { next() = is_apart; }
+  ~apart_here() { next() = false; }
+  apart_here(const apart_here&) = delete;
+  apart_here& operator=(const apart_here&) = delete;
+
+ private:
+  friend class collective;
+  static bool& next();
+};
+
 class collective {
  public:
   explicit collective(const arguments& with);

@@ -7,8 +7,6 @@ import torch
 import sheaf
 from truth import own_rows, values
 
-MODES = ["sum", "mean", "own"]
-
 
 def sizes_of(world, step=0):
     """Ragged, and one rank has no rows."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import gpu
 import pool
 
 
@@ -21,6 +22,16 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHEAF_ENGINE", request.param)
         yield request.param
+        pool.close_all()
+
+
+@pytest.fixture(scope="session")
+def on_gpu() -> Iterator[None]:
+    """Workers of tests that use this have a backend for CUDA tensors, too."""
+    pool.close_all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(pool.BACKEND, gpu.BOTH)
+        yield
         pool.close_all()
 
 

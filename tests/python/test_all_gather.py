@@ -8,20 +8,12 @@ from hypothesis import strategies as st
 
 import sheaf
 from pool import run
-from truth import DTYPES, blocks, own_rows, patterns, rank_sum, same, shape_with, values
+from truth import DTYPES, MODES, blocks, expected_gradient, own_rows, patterns, same, shape_with, values
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 WORLDS = [1, 2, 3, 5]
-MODES = ["sum", "mean", "own"]
 DIMS = [0, 1, -1]
-
-
-def expected_gradient(mode, upstream, sizes, rank, dim):
-    """What rank receives of the ranks' upstream gradients."""
-    if mode == "own":
-        return own_rows(upstream[rank], sizes, rank, dim)
-    return own_rows(rank_sum(upstream, mean=mode == "mean"), sizes, rank, dim)
 
 
 def gather_and_differentiate(rank, world, sizes, dim, mode, known, dtype=torch.float64):

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Asynchronous calls: what they return, that a start waits for nobody, orders of waiting, dropped handles, the end."""
 
-import gc
-import itertools
 import os
 import resource
 import subprocess
 import sys
 import textwrap
 import threading
-import time
-import weakref
 from pathlib import Path
 
 import pytest
@@ -18,104 +14,25 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import async_cases
 import sheaf
+from async_cases import LARGE, await_mark, key, mark
 from pool import fresh, run
-from truth import blocks, own_rows, patterns, rank_sum, same, values
+from truth import MODES, blocks, expected_gradient, own_rows, rank_sum, same, values
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 WORLDS = [1, 2, 3, 5]
-MODES = ["sum", "mean", "own"]
-LARGE = 40_000
-"""Elements of a row that rides along with no header, on no engine."""
-_keys = itertools.count()
-
-
-def mark(text):
-    """For other ranks to see; not by way of Sheaf."""
-    dist.distributed_c10d._get_default_store().set(f"async-test/{text}", "1")
-
-
-def await_mark(text, seconds=30.0):
-    store = dist.distributed_c10d._get_default_store()
-    deadline = time.monotonic() + seconds
-    while not store.check([f"async-test/{text}"]):
-        assert time.monotonic() < deadline, f"nobody left the mark {text!r}"
-        time.sleep(0.005)
-
-
-def key():
-    """The same on every rank, and another at each call: ranks make the same calls."""
-    return f"{next(_keys)}"
-
-
-def expected_gradient(mode, upstream, sizes, rank, dim):
-    if mode == "own":
-        return own_rows(upstream[rank], sizes, rank, dim)
-    return own_rows(rank_sum(upstream, mean=mode == "mean"), sizes, rank, dim)
-
-
-def gather(rank, world, sizes, dim, mode, known):
-    parts = blocks(sizes, dim)
-    x = parts[rank].clone().requires_grad_()
-    handle = sheaf.all_gather(x, dim, sizes=sizes if known else None, grad=mode, async_op=True)
-    result = handle.wait()
-    y, learned = result
-    assert isinstance(result, sheaf.Gathered) and handle.done()
-    same(y, torch.cat(parts, dim), "value")
-    assert y.is_contiguous() and learned.tolist() == list(sizes)
-    assert handle.wait().tensor is y and handle.wait().sizes is learned, "wait() twice"
-    upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
-    y.backward(upstream[rank])
-    same(x.grad, expected_gradient(mode, upstream, sizes, rank, dim), f"gradient {mode}")
-
-
-def scatter(rank, world, sizes, dim, mode):
-    wholes = [values(70 + r, torch.cat(blocks(sizes, dim), dim).shape, torch.float64) for r in range(world)]
-    y = wholes[rank].clone().requires_grad_()
-    handle = sheaf.reduce_scatter(y, sizes, dim, op=mode, async_op=True)
-    mine = handle.wait()
-    same(mine, own_rows(rank_sum(wholes, mean=mode == "mean"), sizes, rank, dim), "sum")
-    assert handle.wait() is mine
-    upstream = blocks(sizes, dim, seed=3)
-    mine.backward(upstream[rank])
-    factor = world if mode == "mean" else 1
-    torch.testing.assert_close(y.grad, torch.cat(upstream, dim) / factor)
-
-
-def every_call(rank, world):
-    for sizes in patterns(world):
-        for dim in (0, 1, -1):
-            for mode in MODES:
-                for known in (False, True):
-                    gather(rank, world, sizes, dim, mode, known)
-            for mode in ("sum", "mean"):
-                scatter(rank, world, sizes, dim, mode)
 
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_values_and_gradients(world):
-    run(world, every_call)
-
-
-def large_calls(rank, world):
-    sizes = [3 + r for r in range(world)]
-    for dim in (0, 1):
-        parts = [torch.full((rows, LARGE) if dim == 0 else (LARGE, rows), 2.0 + r) for r, rows in enumerate(sizes)]
-        x = parts[rank].clone().requires_grad_()
-        handles = [sheaf.all_gather(x, dim, sizes=known, async_op=True) for known in (None, sizes, None)]
-        gradients = []
-        for handle in reversed(handles):
-            y = handle.wait().tensor
-            same(y, torch.cat(parts, dim), "value")
-            gradients.append((y * (rank + 1)).sum())
-        sum(gradients).backward()
-        same(x.grad, torch.full_like(x, 3.0 * sum(r + 1 for r in range(world))), "gradient")
+    run(world, async_cases.every_call, "cpu")
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_large_blocks(world):
-    run(world, large_calls)
+    run(world, async_cases.large_calls, "cpu")
 
 
 class Plain(TorchDispatchMode):
@@ -212,217 +129,45 @@ def test_opcheck(world):
     run(world, opcheck_of_starts)
 
 
-def start_before_the_peer(rank, calls):
-    """Rank 1 starts each call only once rank 0's start has returned: had that waited for it, nobody would go on."""
-    sheaf.gather_sizes(torch.ones(1))  # in a group's first call ranks meet
-    for call in calls:
-        now = key()
-        if rank == 1:
-            await_mark(now)
-        handle = call()
-        if rank == 0:
-            assert not handle.done()
-            mark(now)
-        handle.wait()
-
-
-def starts_before_the_peer(rank, world):
-    x = torch.full((rank + 1, 3), float(rank))
-    large = torch.full((rank + 1, LARGE), float(rank))
-    calls = (
-        lambda: sheaf.all_gather(x, async_op=True),
-        lambda: sheaf.all_gather(x, sizes=[1, 2], async_op=True),
-        lambda: sheaf.all_gather(large, async_op=True),
-        lambda: sheaf.all_gather(large, sizes=[1, 2], async_op=True),
-        lambda: sheaf.reduce_scatter(torch.ones(3, 3), [1, 2], async_op=True),
-        lambda: sheaf.reduce_scatter(torch.ones(3, LARGE), [1, 2], async_op=True),
-    )
-    start_before_the_peer(rank, calls)
-
-
 def test_a_start_waits_for_nobody():
-    run(2, starts_before_the_peer)
-
-
-def computes_while_the_peer_waits(rank, world):
-    """Rank 0 waits for its result only after rank 1 has its own."""
-    calls = (
-        (lambda x, y: sheaf.all_gather(x, async_op=True), lambda got: got.tensor),
-        (lambda x, y: sheaf.reduce_scatter(y, [2, 3], async_op=True), lambda got: got),
-        (lambda x, y: sheaf.all_gather_coalesced([x, x], async_op=True), lambda got: got[1].tensor),
-        (lambda x, y: sheaf.reduce_scatter_coalesced([y, y], [2, 3], async_op=True), lambda got: got[1]),
-    )
-    for width, (start, result) in itertools.product((3, LARGE), calls):
-        now = key()
-        x = torch.full((rank + 2, width), 1.0, requires_grad=True)
-        handle = start(x, torch.ones(5, width))
-        if rank == 1:
-            got = result(handle.wait())
-            mark(now)
-        else:
-            await_mark(now)
-            assert handle.done()
-            got = result(handle.wait())
-        summed = got.shape[0] != 5
-        same(got.detach(), torch.full((rank + 2 if summed else 5, width), 2.0 if summed else 1.0), "value")
+    run(2, async_cases.starts_before_the_peer, "cpu")
 
 
 def test_a_busy_rank_holds_nobody_up():
-    run(2, computes_while_the_peer_waits)
-
-
-class Late(torch.autograd.Function):
-    """Identity; its backward calls `then`."""
-
-    @staticmethod
-    def forward(ctx, x, then):
-        ctx.then = then
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        ctx.then()
-        return gradient, None
-
-
-def backward_starts_early(rank, world):
-    """Rank 1's gradient arrives only after rank 0 has started its backward call and gone on to what came before it."""
-    for width in (3, LARGE):
-        now = key()
-        x = torch.full((rank + 2, width), 1.0, requires_grad=True)
-        z = torch.full((3,), 1.0, requires_grad=True)
-        # Differentiated after what is younger.
-        other = Late.apply(z, (lambda now=now: mark(now)) if rank == 0 else (lambda: None))
-        handle = sheaf.all_gather(x, async_op=True)
-        y = handle.wait().tensor
-        late = Late.apply(y, (lambda: None) if rank == 0 else (lambda now=now: await_mark(now)))
-        (late.sum() * (rank + 1) + other.sum()).backward()
-        same(x.grad, torch.full_like(x, 3.0), "gradient")
-        same(z.grad, torch.ones(3), "the other gradient")
+    run(2, async_cases.computes_while_the_peer_waits, "cpu")
 
 
 def test_backward_is_started_early_and_waited_for_late():
-    run(2, backward_starts_early)
-
-
-def in_any_order(rank, world):
-    """Each rank waits in an order of its own; the backward is in step all the same."""
-    blocks_of = [[torch.full((r + 1, 2 + n), float(10 * r + n)) for r in range(world)] for n in range(6)]
-    inputs = [parts[rank].clone().requires_grad_() for parts in blocks_of]
-    handles = [sheaf.all_gather(x, async_op=True) for x in inputs]
-    plain = sheaf.all_gather(inputs[0].detach()).tensor  # after those in flight
-    same(plain, torch.cat(blocks_of[0]), "a plain call among them")
-    order = list(range(6))[rank:] + list(range(6))[:rank]
-    loss = 0.0
-    for n in order if rank % 2 else reversed(order):
-        y = handles[n].wait().tensor
-        same(y, torch.cat(blocks_of[n]), f"call {n}")
-        loss = loss + (y * (n + 1)).sum()
-    loss.backward()
-    for n, x in enumerate(inputs):
-        same(x.grad, torch.full_like(x, float(world * (n + 1))), f"gradient {n}")
+    run(2, async_cases.backward_starts_early, "cpu")
 
 
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_waits_in_any_order(world):
-    run(world, in_any_order)
-
-
-def many_in_flight(rank, world):
-    x = torch.full((rank + 1, 2), 1.0, requires_grad=True)
-    total = world * (world + 1) // 2
-    handles = [sheaf.all_gather(x * n, async_op=True) for n in range(64)]
-    with pytest.raises(ValueError, match=r"all_gather: 64 calls of this group are in flight.*wait\(\) for some"):
-        sheaf.all_gather(x, async_op=True)
-    assert handles.pop().wait().tensor.shape == (total, 2)
-    handles.append(sheaf.all_gather(x * 63, async_op=True))  # there is room again
-    results = [handle.wait().tensor for handle in handles]
-    for n, y in enumerate(results):
-        same(y.detach(), torch.full((total, 2), float(n)), f"call {n}")
-    # More backward calls than may be in flight: those that find no place run as plain ones.
-    more = [sheaf.all_gather(x * n, async_op=True).wait().tensor for n in range(64, 80)]
-    sum(y.sum() for y in results + more).backward()
-    same(x.grad, torch.full_like(x, float(world * sum(range(80)))), "gradient")
+    run(world, async_cases.in_any_order, "cpu")
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_sixty_four_in_flight_and_a_clear_error(world):
-    run(world, many_in_flight)
-
-
-def dropped_make_room(rank, world):
-    """Whether the peer has come or not, what is dropped is counted no more: all ranks are refused at the same call."""
-    sheaf.gather_sizes(torch.ones(1))
-    x, now = torch.ones(rank + 1), key()
-    if rank == 1:
-        await_mark(now)
-    for _ in range(70):
-        sheaf.all_gather(x, async_op=True)
-    handles = [sheaf.all_gather(x + n, async_op=True) for n in range(64)]
-    with pytest.raises(ValueError, match="64 calls of this group are in flight"):
-        sheaf.all_gather(x, async_op=True)
-    if rank == 0:
-        mark(now)
-    for n, handle in enumerate(handles):
-        same(handle.wait().tensor, torch.full((3,), n + 1.0), f"call {n}")
+    run(world, async_cases.many_in_flight, "cpu")
 
 
 def test_dropped_handles_make_room():
-    run(2, dropped_make_room)
-
-
-def recording_on_one_rank(rank, world):
-    """Rank 0 alone needs a gradient: the others take part in its backward."""
-    x = torch.full((rank + 1, 2), 1.0, requires_grad=rank == 0)
-    y = sheaf.all_gather(x, async_op=True).wait().tensor
-    assert y.requires_grad
-    upstream = torch.full_like(y, float(rank + 1))
-    y.backward(upstream)
-    upstream.zero_()
-    if rank == 0:
-        same(x.grad, torch.full_like(x, sum(range(1, world + 1))), "gradient")
-    with torch.no_grad():
-        assert not sheaf.all_gather(x.detach(), async_op=True).wait().tensor.requires_grad
-    with torch.inference_mode():
-        assert sheaf.all_gather(x.detach(), async_op=True).wait().tensor.is_inference()
+    run(2, async_cases.dropped_make_room, "cpu")
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_gradients_recorded_on_one_rank(world):
-    run(world, recording_on_one_rank)
+    run(world, async_cases.recording_on_one_rank, "cpu")
 
 
-def dropped(rank, world):
-    x = torch.full((rank + 1, LARGE), float(rank + 1))
-    seen = []
-    sizes = [r + 1 for r in range(world)]
-    for n in range(20):
-        handle = sheaf.all_gather(x + n, async_op=True)
-        if n % 5 == rank % 5:
-            sheaf.reduce_scatter(torch.full((sum(sizes), LARGE), float(n)), sizes, async_op=True)  # dropped at once
-        else:
-            sums = sheaf.reduce_scatter(torch.full((sum(sizes), LARGE), float(n)), sizes, async_op=True)
-            same(sums.wait(), torch.full((rank + 1, LARGE), float(world * n)), f"sum {n}")
-        if n % 3 == rank % 3:
-            del handle  # what was handed over lives on without it
-        else:
-            seen.append((n, handle))
-    for n, handle in seen:
-        y = handle.wait().tensor
-        same(y, torch.cat([torch.full((r + 1, LARGE), float(r + 1 + n)) for r in range(world)]), f"call {n}")
-    alive = weakref.ref(handle := sheaf.all_gather(x.clone().requires_grad_(), async_op=True))
-    result = weakref.ref(handle.wait().tensor)
-    gc.disable()
-    try:
-        del handle
-        assert alive() is None and result() is None, "handle, result and graph form no cycle"
-    finally:
-        gc.enable()
+@pytest.mark.parametrize("world", [2, 3])
+def test_beside_the_programs_own_collectives(world):
+    run(world, async_cases.beside_the_programs_own, "cpu")
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_dropped_handles(world):
-    run(world, dropped)
+    run(world, async_cases.dropped, "cpu")
 
 
 def flat_memory(rank, world, count, several, slack):

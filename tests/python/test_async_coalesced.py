@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import sheaf
+from async_cases import LARGE, Late, await_mark, key, mark, start_before_the_peer
 from pool import run
-from test_async import LARGE, Late, Plain, await_mark, key, mark, start_before_the_peer
+from test_async import Plain
 from test_coalesced import Ragged, divided, mixed, ways_to_give
 from truth import own_rows, patterns, rank_sum, same, values
 
@@ -179,7 +180,7 @@ def starts_before_the_peer(rank, world):
         lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, 3), torch.ones(3)], [1, 2], async_op=True),
         lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, LARGE), torch.ones(3)], [1, 2], async_op=True),
     )
-    start_before_the_peer(rank, calls)
+    start_before_the_peer(rank, "cpu", calls)
 
 
 def test_a_start_waits_for_nobody():

@@ -13,12 +13,11 @@ from agree import everyone_says, strange
 from compiled import number
 from pool import run
 from test_all_gather import byte_cat, expected_gradient
-from truth import DTYPES, FLOAT8, own_rows, patterns, rank_sum, same, values
+from truth import DTYPES, FLOAT8, MODES, own_rows, patterns, rank_sum, same, values
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 WORLDS = [1, 2, 3, 5]
-MODES = ["sum", "mean", "own"]
 GRADIENTS = [torch.float64, torch.float16, torch.complex64, torch.bfloat16]
 
 

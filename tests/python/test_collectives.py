@@ -2,15 +2,19 @@
 """CPU tensors carried as CUDA tensors are, by the collectives of a group's backend: SHEAF_ENGINE=collectives."""
 
 import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
+import async_cases
 import device_cases
 import pool
 import sheaf
+import static_cases
 from device_cases import told
 from pool import fresh, run, values
 from truth import same
@@ -27,9 +31,44 @@ def _by_collectives() -> Iterator[None]:
         pool.close_all()
 
 
-@pytest.mark.parametrize("case", device_cases.EVERY, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", [*device_cases.EVERY, *static_cases.EVERY], ids=lambda case: case.__name__)
 def test_like_one_process(case):
     run(3, case, "cpu")
+
+
+@pytest.mark.parametrize("case", async_cases.EVERY, ids=lambda case: case.__name__)
+def test_started_calls(case):
+    run(3, case, "cpu")
+
+
+@pytest.mark.parametrize("case", async_cases.OF_TWO, ids=lambda case: case.__name__)
+def test_starts_wait_for_nobody(case):
+    run(2, case, "cpu")
+
+
+def destroyed(rank, world):
+    """How many threads more there are after groups with started calls than after the first of them."""
+    x = torch.ones(rank + 1, 3)
+
+    def threads_after(groups):
+        for _ in range(groups):
+            group = dist.new_group()
+            sheaf.all_gather(x, group=group)
+            same(sheaf.all_gather(x, group=group, async_op=True).wait().tensor, torch.ones(3, 3), "value")
+            dist.barrier()
+            dist.destroy_process_group(group)
+        deadline = time.monotonic() + 10  # groups are forgotten when nothing else is to be done
+        while (now := sum(1 for _ in Path("/proc/self/task").iterdir())) > least and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return now
+
+    least = 1 << 20  # the first round waits for none of its own
+    least = threads_after(1)
+    return threads_after(10) - least
+
+
+def test_nothing_is_left_of_a_group_that_started_calls():
+    assert max(values(fresh(2, destroyed, env={"SHEAF_ENGINE": "collectives"}, timeout=60))) <= 0
 
 
 def test_two_ranks():
@@ -104,7 +143,7 @@ def test_engine_says_so():
 
 
 def test_mistakes_with_static_shapes():
-    said = run(3, device_cases.static_mistakes, "cpu")
+    said = run(3, static_cases.static_mistakes, "cpu")
     for texts in said:
-        for text, expected in zip(texts, device_cases.MISTAKES, strict=True):
+        for text, expected in zip(texts, static_cases.MISTAKES, strict=True):
             assert expected in text, texts

@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 import sheaf
 from company import (
-    MODES,
     Model,
     Together,
     average,
@@ -29,6 +28,7 @@ from company import (
     sizes_of,
 )
 from pool import run
+from truth import MODES
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.slow]
 WORLD = 4

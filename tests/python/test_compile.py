@@ -10,10 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import sheaf
 from compiled import RUNS_INDUCTOR, WHY_NOT, compiling, number, one_process
 from pool import run
-from truth import own_rows, patterns, rank_sum, values
+from truth import MODES, own_rows, patterns, rank_sum, values
 
 WORLDS = [1, 2, 3]
-MODES = ["sum", "mean", "own"]
 KNOWN = [None, torch.tensor, list]
 """Sizes learned inside the graph, given as a tensor, and as a list."""
 KNOWN_NAMES = ["learned", "tensor", "list"]

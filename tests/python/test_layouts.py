@@ -8,12 +8,11 @@ import torch
 import sheaf
 from pool import run
 from test_all_gather import expected_gradient
-from truth import own_rows, patterns, rank_sum, same, values
+from truth import MODES, own_rows, patterns, rank_sum, same, values
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 WAYS = ["async", "coalesced", "async coalesced"]
-MODES = ["sum", "mean", "own"]
 
 
 def gather(way, tensors, dims=0, modes="sum"):

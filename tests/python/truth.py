@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+MODES = ["sum", "mean", "own"]
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64]
 FLOAT8 = [
     torch.float8_e4m3fn,
@@ -75,3 +76,12 @@ def same(got: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     assert got.shape == expected.shape, f"{what}: shape {tuple(got.shape)}, expected {tuple(expected.shape)}"
     left, right = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (got, expected))
     assert torch.equal(left, right), f"{what}: got\n{got}\nexpected\n{expected}"
+
+
+def expected_gradient(
+    mode: str, upstream: Sequence[torch.Tensor], sizes: Sequence[int], rank: int, dim: int
+) -> torch.Tensor:
+    """What `rank` receives of the ranks' upstream gradients."""
+    if mode == "own":
+        return own_rows(upstream[rank], sizes, rank, dim)
+    return own_rows(rank_sum(upstream, mean=mode == "mean"), sizes, rank, dim)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Static shapes, `valid=`: what holds on the CPU and on a GPU. Every body takes the device."""
+
+import torch
+import torch.distributed as dist
+
+import sheaf
+from device_cases import byte_cat, told
+from truth import DTYPES, FLOAT8, MODES, blocks, expected_gradient, same, values
+
+
+def compacted(parts, counts, dim):
+    """Valid rows first and in rank order, the rest zero."""
+    rows = [part.narrow(dim, 0, min(max(count, 0), part.shape[dim])) for part, count in zip(parts, counts, strict=True)]
+    whole = byte_cat(rows, dim)
+    shape = list(whole.shape)
+    shape[dim] = sum(part.shape[dim] for part in parts) - whole.shape[dim]
+    rest = torch.zeros([*shape, whole.dtype.itemsize], dtype=torch.uint8).view(whole.dtype).squeeze(-1)
+    return byte_cat([whole, rest], dim)
+
+
+def valid_gradient(mode, upstream, counts, rank, dim, capacity):
+    """Own valid rows of the gradient, zeros behind them."""
+    mine = expected_gradient(mode, upstream, counts, rank, dim)
+    shape = list(mine.shape)
+    shape[dim] = capacity - mine.shape[dim]
+    return torch.cat([mine, torch.zeros(shape, dtype=mine.dtype)], dim)
+
+
+CAPACITY = 5
+
+
+def count_patterns(world):
+    some = [(2 * r + 3) % (CAPACITY + 1) for r in range(world)]
+    return [some, [CAPACITY] * world, [0] * world, [0 if r else 4 for r in range(world)], some[::-1]]
+
+
+def static_shapes(rank, world, device):
+    for dim in (0, 1, -1):
+        for mode in MODES:
+            for counts in count_patterns(world):
+                parts = blocks([CAPACITY] * world, dim)
+                x = parts[rank].to(device).requires_grad_()
+                y, sizes = sheaf.all_gather(x, dim, grad=mode, valid=torch.tensor(counts[rank], device=device))
+                same(y.cpu(), compacted(parts, counts, dim), f"value of {counts}")
+                assert sizes.device.type == device and sizes.dtype == torch.int64 and sizes.tolist() == counts
+                upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+                y.backward(upstream[rank].to(device))
+                same(x.grad.cpu(), valid_gradient(mode, upstream, counts, rank, dim, CAPACITY), f"{mode} of {counts}")
+    for dtype in [*DTYPES, torch.complex32]:
+        parts = blocks([CAPACITY] * world, 1, dtype)
+        counts = count_patterns(world)[0]
+        count = torch.tensor([counts[rank]], dtype=torch.int32, device=device)
+        got = sheaf.all_gather(parts[rank].to(device), 1, valid=count).tensor
+        same(got.cpu(), compacted(parts, counts, 1), str(dtype))
+    for dtype in FLOAT8[:-1]:  # the last has no zero
+        parts, counts = blocks([CAPACITY] * world, 1, dtype), count_patterns(world)[0]
+        x = parts[rank].to(device).requires_grad_()
+        y, _ = sheaf.all_gather(x, 1, valid=torch.tensor(counts[rank], device=device))
+        upstream = [values(50 + r, y.shape, dtype) for r in range(world)]
+        y.backward(upstream[rank].to(device))
+        mine = byte_rows(expected_gradient("sum", upstream, counts, rank, 1), CAPACITY, 1)
+        same(x.grad.cpu(), mine, f"gradient of {dtype}")
+
+
+def byte_rows(part, rows, dim):
+    """With zeros behind it along `dim`, of any dtype."""
+    shape = list(part.shape)
+    shape[dim] = rows - part.shape[dim]
+    return byte_cat([part, torch.zeros(shape, dtype=torch.float32).to(part.dtype)], dim)
+
+
+def static_in_inference_mode(rank, world, device):
+    """The first call in inference mode, or the second one: a new group each, which knows nothing yet."""
+    x, count = torch.ones(CAPACITY, 2, device=device), torch.tensor(2, device=device)
+    for modes in ((True, False, True), (False, True, False)):
+        group = dist.new_group()
+        for inference in modes:
+            with torch.inference_mode(inference):
+                got = sheaf.all_gather(x, valid=count, group=group).tensor
+            assert got.sum().item() == 4 * world
+
+
+def static_compiled(rank, world, device):
+    """Under a compiler: the same, forward and backward, for counts that change."""
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def step(x, count, dim):
+        y, sizes = sheaf.all_gather(x * 2, dim, valid=count)
+        return y * 3, sizes
+
+    for dim in (0, 1):
+        for counts in count_patterns(world):
+            parts = blocks([CAPACITY] * world, dim)
+            x = parts[rank].to(device).requires_grad_()
+            y, sizes = step(x, torch.tensor(counts[rank], device=device), dim)
+            same(y.cpu(), compacted(parts, counts, dim) * 6, f"value of {counts}")
+            assert sizes.tolist() == counts
+            upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+            y.backward(upstream[rank].to(device))
+            truth = valid_gradient("sum", [one * 3 for one in upstream], counts, rank, dim, CAPACITY) * 2
+            same(x.grad.cpu(), truth, f"gradient of {counts}")
+
+
+def static_mistakes(rank, world, device):
+    def gather(rows=CAPACITY, count=2, **others):
+        x = torch.ones(rows, 3, device=device)
+        return sheaf.all_gather(x, valid=torch.tensor(count, device=device), **others).tensor
+
+    last = rank == world - 1
+    said = [told(lambda: gather(rows=CAPACITY + last, count=1))]
+    whole = gather(count=CAPACITY + 2 if last else -1 if rank == 0 else 1)
+    rows = world - 2 + CAPACITY
+    same(whole.cpu()[:, 0], torch.tensor([1.0] * rows + [0.0] * (CAPACITY * world - rows)), "clamped")
+    said.append(told(gather))
+    said.append(told(gather))  # once is enough
+    said.append(told(lambda: gather(sizes=[CAPACITY] * world)))
+    said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(1.5, device=device))))
+    said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(True, device=device))))
+    said.append(told(lambda: gather(rows=CAPACITY + last)))  # the last rank's buffer is new, and no other's
+    said.append(told(gather))
+    return said
+
+
+EVERY = [static_shapes, static_in_inference_mode, static_compiled]
+MISTAKES = [
+    "must have the same rows",
+    "was clamped",
+    "nothing was raised",
+    "cannot both be given",
+    "one integer",
+    "one integer",
+    "must have the same rows",
+    "nothing was raised",
+]

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""What CUDA calls do to the host, to streams and to memory. Skipped where there is no GPU."""
+
+import pytest
+import torch
+
+import gpu
+import sheaf
+from pool import run
+from truth import same
+
+WORLDS = [2, 3, 4]
+
+pytestmark = gpu.TESTS
+
+
+def without_sync(rank, world):
+    """Forward and backward, sizes given and learned, along the first and another dim; small, ragged and even."""
+    for rows in (3, 2400):  # padded, and one by one
+        for sizes in ([rows + r for r in range(world)], [rows] * world):
+            for dim in (0, 1):
+                shape = [257, 257]
+                shape[dim] = sizes[rank]
+                x = torch.ones(shape, device="cuda", requires_grad=True)
+                upstream = torch.ones(1, device="cuda")
+                for known in (sizes, torch.tensor(sizes), None):
+                    x.grad = None
+                    torch.cuda.synchronize()
+                    torch.cuda.set_sync_debug_mode("error")
+                    try:
+                        y, _ = sheaf.all_gather(x, dim, sizes=known)
+                        y.backward(upstream.expand_as(y))
+                    finally:
+                        torch.cuda.set_sync_debug_mode("default")
+                    same(x.grad.cpu(), torch.full(shape, float(world)), "gradient")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_nothing_synchronises(world):
+    run(world, without_sync)
+
+
+def drop_ins_without_sync(rank, world):
+    """Neither do the drop-ins, nor calls that are started."""
+    x = torch.ones(3 + rank, 257, device="cuda", requires_grad=True)
+    rows = [3 + r for r in range(world)]
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        whole, sizes = sheaf.compat.spear_tts.all_gather(x, 0, None)
+        counted = sheaf.compat.st_moe.gather_sizes(x, dim=0)
+        several = sheaf.all_gather_coalesced([x, x.detach()], sizes=rows, async_op=True).wait()
+        y = sheaf.all_gather(x, async_op=True).wait().tensor
+        (whole.sum() + several[0].tensor.sum() + y.sum()).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert sizes.tolist() == counted.tolist() == rows
+    same(x.grad.cpu(), torch.full_like(x, 1.0 + 2 * world).cpu().detach(), "gradient")
+
+
+def test_drop_ins_do_not_synchronise():
+    run(3, drop_ins_without_sync)
+
+
+def not_waiting(rank, world):
+    """The host runs ahead of a device that is busy: the calls return before it is done."""
+    sizes = [70 + r for r in range(world)]
+    x = torch.ones(sizes[rank], 20_000, device="cuda")
+    sheaf.all_gather(x, sizes=sizes)
+    torch.cuda.synchronize()
+    busy = torch.cuda.Event()
+    torch.cuda._sleep(2_000_000_000)
+    busy.record()
+    y, _ = sheaf.all_gather(x, sizes=sizes)
+    assert not busy.query(), "the call waited for the device"
+    assert y.sum().item() == 20_000 * sum(sizes)
+
+
+def test_the_host_runs_ahead():
+    run(2, not_waiting)
+
+
+def on_side_streams(rank, world):
+    """What a stream makes late is gathered late; memory that is dropped at once is not handed on too early."""
+    sizes = [33 + 9 * r for r in range(world)]
+    parts = [torch.full((rows, 15_000), float(r + 1)) for r, rows in enumerate(sizes)]
+    for dim in (0, 1):
+        truth = torch.cat([part if dim == 0 else part.t() for part in parts], dim)
+        kept = []
+        stream = torch.cuda.Stream()
+        for turn in range(6):
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(20_000_000)
+                x = (parts[rank] * (turn + 1)).cuda(non_blocking=True)
+                kept.append(sheaf.all_gather(x if dim == 0 else x.t(), dim, sizes=sizes).tensor)
+                del x
+                torch.full((200, 15_000), -1.0, device="cuda")  # takes what was dropped
+        torch.cuda.current_stream().wait_stream(stream)
+        for turn, got in enumerate(kept):
+            same(got.cpu(), truth * (turn + 1), f"turn {turn} along {dim}")
+
+
+def test_streams():
+    run(2, on_side_streams)
+
+
+def waited_for_elsewhere(rank, world):
+    """A call that is started on one stream and waited for on others: they run behind it, and the host does not wait.
+    What they read is not handed on while they read."""
+    sizes = [33 + 9 * r for r in range(world)]
+    parts = [torch.full((rows, 15_000), float(r + 1)) for r, rows in enumerate(sizes)]
+    late, reader, again = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()
+    x, y = parts[rank].cuda(), torch.cat(parts).cuda()
+
+    def started(cycles):
+        torch.cuda.synchronize()
+        with torch.cuda.stream(late):
+            torch.cuda._sleep(cycles)
+            handle = sheaf.all_gather(x * 2, sizes=sizes, async_op=True)
+            summed = sheaf.reduce_scatter(y, sizes, async_op=True)
+            both = sheaf.all_gather_coalesced([x * 3, x * 4], sizes=sizes, async_op=True)
+        was_done = handle.done() or summed.done() or both.done()
+        with torch.cuda.stream(reader):
+            got = handle.wait().tensor
+            copies = [got.clone(), summed.wait().clone(), *(one.tensor.clone() for one in both.wait())]
+            torch.cuda._sleep(cycles // 10)
+            copies.append(got.clone())
+        with torch.cuda.stream(again):
+            copies.append(handle.wait().tensor.clone())
+        was_done = was_done or handle.done()
+        del got, handle
+        with torch.cuda.stream(late):
+            torch.full((sum(sizes), 15_000), -1.0, device="cuda")  # would take what was dropped
+        torch.cuda.synchronize()
+        assert summed.done() and both.done()
+        return was_done, copies
+
+    started(10)  # sets up NCCL, and the allocator's memory for each stream
+    was_done, copies = started(2_000_000_000)
+    assert not was_done, "the host waited for the device"
+    whole = torch.cat(parts)
+    truths = [whole * 2, parts[rank] * world, whole * 3, whole * 4, whole * 2, whole * 2]
+    for i, (copy, truth) in enumerate(zip(copies, truths, strict=True)):
+        same(copy.cpu(), truth, f"copy {i}")
+
+
+def test_handles_order_streams():
+    run(2, waited_for_elsewhere)
+
+
+def kernels_of(body):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        body()
+        torch.cuda.synchronize()
+    return [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+
+
+def first_dim(rank, world):
+    """Large ragged blocks along dim 0: nothing runs but NCCL and copies, and memory is the result's."""
+    sizes = [1000 + 200 * r for r in range(world)]
+    x = torch.ones(sizes[rank], 4096, device="cuda")
+    sheaf.all_gather(x, sizes=sizes)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    y, _ = sheaf.all_gather(x, sizes=sizes)
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - before
+    names = kernels_of(lambda: sheaf.all_gather(x, sizes=sizes))
+    return peak / y.nbytes, [name for name in names if "nccl" not in name.lower() and "Memcpy" not in name]
+
+
+def test_first_dim_is_one_collective():
+    for peak, others in run(3, first_dim):
+        assert peak < 1.01 and others == [], (peak, others)
