@@ -3,6 +3,7 @@
 the padded way. Writes its section of docs/benchmarks.md: `make bench-gpu`."""
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
@@ -47,13 +48,22 @@ rank order, against a group of NCCL's reduces. Eight tensors in one call, packed
 """
 
 
+def say(part: str) -> None:
+    print(f"== {part}", file=sys.stderr, flush=True)
+
+
 def section(device: str, library: str | None, quick: bool) -> str:
     name = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
     loaded = kernels.Kernels(library) if library else None
+    say("placing and packing")
     moves = kernels.table(library) if library else []
+    say("local work")
     passes = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
+    say("whole gathers, four ranks")
     gathers = whole.table(device, 4, [1, 256] if quick else [1, 64, 1024, 64 * 1024], 3 if quick else 9)
+    say("calls that are started")
     starts = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)
+    say("other ways")
     others = choices.tables(device, 4, [1, 64] if quick else [64, 256, 1024, 4096, 16384, 65536], 3 if quick else 9)
     promised = [*must_show.placing(moves), *must_show.local_work(passes)]
     promised += [*must_show.whole_gathers(gathers), *must_show.starts(starts)]

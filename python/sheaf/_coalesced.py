@@ -101,6 +101,10 @@ class Each:
 
     def alone(self, timeout: float | None) -> list[torch.Tensor]:
         """In a group of one: all local checks, and every tensor's sizes."""
+        first = self.tensors[0].device
+        for i, x in enumerate(self.tensors):
+            if x.device != first:
+                self.refuse(f"tensor {i}: all tensors of one call must be on one device, got {first} and {x.device}")
         names = [f"{self.op}: tensor {i}" for i in range(len(self.tensors))]
         every = zip(self.tensors, self.rows, self.dims, names, self.modes, strict=True)
         return [torch.ops.sheaf.alone(*one, timeout=timeout) for one in every]

@@ -10,6 +10,8 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "c10d/watchdog.hpp"
+
 namespace sheaf::c10d_engine {
 namespace {
 
@@ -44,6 +46,7 @@ backends::pointer backends::second(c10::DeviceType device) {
   const std::lock_guard lock(mutex_);
   auto& found = seconds_[device];
   if (found.backend) return found.backend;
+  look_after_groups();
   const auto like = own(device);
   const auto store = c10::make_intrusive<c10d::PrefixStore>("sheaf/started", group_->group_store());
   try {

@@ -11,4 +11,7 @@ namespace sheaf::c10d_engine {
 // Waits for `work` until it is done (true) or about `until` (false). Throws what the work throws.
 bool wait_in_slices(c10d::Work& work, std::chrono::steady_clock::time_point until);
 
+// Lets that thread look for groups that were destroyed, and let go of what Sheaf holds of them.
+void look_after_groups();
+
 }  // namespace sheaf::c10d_engine

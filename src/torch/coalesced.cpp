@@ -39,6 +39,11 @@ std::string shown(const rows_table& given) {
   return "[" + text + "]";
 }
 
+refusal check_device(const at::Tensor& x, const at::Tensor& first) {
+  if (!x.defined() || !first.defined() || x.device() == first.device()) return std::nullopt;
+  return "all tensors of one call must be on one device, got " + first.device().str() + " and " + x.device().str();
+}
+
 }  // namespace
 
 refusal of_tensor(std::size_t index, const refusal& why) {
@@ -55,10 +60,7 @@ refusal check_each(at::TensorList tensors, at::IntArrayRef dims,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (const auto why = check_tensor(tensors[i], dims[i])) return of_tensor(i, why);
     if (const auto why = check_carried(tensors[i], is_carried(tensors[i]))) return of_tensor(i, why);
-    if (tensors[i].device() != tensors[0].device()) {
-      return of_tensor(i, "all tensors of one call must be on one device, got " + tensors[0].device().str() + " and " +
-                              tensors[i].device().str());
-    }
+    if (const auto why = check_device(tensors[i], tensors[0])) return of_tensor(i, why);
   }
   return std::nullopt;
 }
@@ -229,7 +231,7 @@ each_tensor each_checked(operation op, at::TensorList tensors, const per_tensor<
   refuse_if(check_count("modes", others, count));
   std::vector<at::Tensor> table;
   for (std::size_t i = 0; i < count; ++i) {
-    if (each.world > 1) refuse_if(of_tensor(i, check_dispatched(tensors[i])));
+    refuse_if(of_tensor(i, each.world > 1 ? check_dispatched(tensors[i]) : check_device(tensors[i], tensors[0])));
     each.dims.push_back(dim[i]);
     each.rows.push_back(sizes[i] ? std::optional(rows_as_given(*sizes[i])) : std::nullopt);
     if (sizes[i]) refuse_if(of_tensor(i, check_sizes(*each.rows[i], static_cast<int>(each.world))));
