@@ -11,6 +11,7 @@
 
 #include "core/engine.hpp"
 #include "torch/check.hpp"
+#include "torch/tensors.hpp"
 
 namespace sheaf {
 
@@ -145,30 +146,14 @@ class collective {
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized);
 // Tensors for which torch calls no kernel of Sheaf's, or another's.
 refusal check_dispatched(const at::Tensor& x);
-// The own tensor as the result of a group of one.
-at::Tensor alone_result(const at::Tensor& x);
-
 // Above this the sizes given leave no room in a frame for data.
 inline constexpr std::size_t max_inline_ranks = 512;
 // Throws rank_error when a rank's frame brought another number of bytes than its header says.
 void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected);
 // Every rank's rows, from its header.
 std::vector<std::int64_t> rows_of(const std::vector<frame>& frames, std::size_t tensor = 0);
-// As an int64 tensor on the CPU.
-at::Tensor sizes_tensor(const std::vector<std::int64_t>& rows);
-// `x` as plain contiguous bytes: no lazy conjugation or negation.
-at::Tensor contiguous(const at::Tensor& x);
-memory memory_of(const at::Tensor& contiguous);
-std::span<const std::byte> bytes_of(const at::Tensor& contiguous);
-// A tensor like this one with `rows` along dim, in these bytes or, where there are none, in fresh memory.
-at::Tensor tensor_in(memory bytes, const at::Tensor& like, std::int64_t dim, std::int64_t rows);
-// An uninitialised tensor like x with `rows` along dim, contiguous.
-at::Tensor empty_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows);
 reduction reduction_of(gradient mode);
 recording recording_of(const at::Tensor& x);
-// As sums are divided: narrow types in float32, complex ones by their parts.
-at::Tensor divided(const at::Tensor& x, std::int64_t world);
-
 // What a kernel tells the autograd layer above it, on the same thread: the schema has no place for it.
 struct outcome {
   std::int64_t sequence = 0;                   // the call's number
