@@ -50,8 +50,10 @@ endmacro()
 function(_sheaf_add_nccl)
   find_path(
     SHEAF_NCCL_INCLUDE nccl.h
-    HINTS "${SHEAF_TORCH_ROOT}/../nvidia/nccl/include" ${CUDAToolkit_INCLUDE_DIRS}
-    DOC "Folder of nccl.h")
+    PATHS "${SHEAF_TORCH_ROOT}/../nvidia/nccl/include"
+    NO_DEFAULT_PATH
+    DOC "Folder of nccl.h; OFF for none")
+  find_path(SHEAF_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(NOT SHEAF_NCCL_INCLUDE)
     message(STATUS "Started calls of CUDA tensors will wait for other ranks where they are started: nccl.h was not "
                    "found, name its folder with -DSHEAF_NCCL_INCLUDE=")
@@ -63,7 +65,6 @@ function(_sheaf_add_nccl)
   target_link_libraries(sheaf_nccl PRIVATE sheaf::torch)
   target_compile_features(sheaf_nccl PRIVATE cxx_std_20)
   sheaf_compile_options(sheaf_nccl)
-  set_target_properties(sheaf_nccl PROPERTIES POSITION_INDEPENDENT_CODE ON)
   add_library(sheaf::torch_cuda SHARED IMPORTED GLOBAL)
   set_target_properties(sheaf::torch_cuda PROPERTIES IMPORTED_LOCATION "${SHEAF_TORCH_ROOT}/lib/libtorch_cuda.so"
                                                      IMPORTED_SONAME "libtorch_cuda.so")

@@ -37,7 +37,7 @@ class handle {
     unpack(call_->wait(), result);
     return result;
   }
-  // Whether wait() would return, or throw, at once.
+  // Whether wait() would return, or throw, at once; of a device's tensors, whether the device is done, too.
   bool done() const { return call_->done(); }
 
  private:

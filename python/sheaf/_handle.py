@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class Handle(Generic[Result]):
-    """A call that was started and is carried on while this rank does something else: by a thread of the group's or, of
+    """A call that was started and is carried on while this rank does something else: by a thread of the group's and, of
     CUDA tensors, by the device.
 
     What was handed to the call must not be written before `wait()` has returned or `done()` is true. A handle that is
@@ -32,7 +32,7 @@ class Handle(Generic[Result]):
         return self._result
 
     def done(self) -> bool:
-        """Whether `wait()` would return, or raise, at once."""
+        """Whether `wait()` would return, or raise, at once; of CUDA tensors, whether the device is done, too."""
         return bool(torch.ops.sheaf.done(self._under_way))
 
 

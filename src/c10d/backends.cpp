@@ -10,7 +10,9 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "c10d/transfer.hpp"
 #include "c10d/watchdog.hpp"
+#include "core/chore.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
@@ -46,14 +48,20 @@ backends::pointer backends::second(c10::DeviceType device) {
   const std::lock_guard lock(mutex_);
   auto& found = seconds_[device];
   if (found.backend) return found.backend;
+  if (const auto why = why_no_second(device); !why.empty()) {
+    throw rank_error("another rank started this call, which this one cannot make apart from the program's own: " + why);
+  }
   look_after_groups();
   const auto like = own(device);
-  const auto store = c10::make_intrusive<c10d::PrefixStore>("sheaf/started", group_->group_store());
+  const auto store = group_->group_store();
+  if (!store) throw rank_error("the process group was destroyed");
+  const auto kind = like->getBackendName();
   try {
     // By a connection of its own: who waits in a store keeps others from asking it.
-    found.backend = makers().at(like->getBackendName()).make(*like, store->clone());
-  } catch (const c10::Error& error) {
-    throw rank_error("no second backend for calls that are started: " + std::string(error.what_without_backtrace()));
+    const auto part = c10::make_intrusive<c10d::PrefixStore>("sheaf/started/" + kind, store)->clone();
+    found.backend = makers().at(kind).make(*like, part);
+  } catch (const std::exception& error) {
+    throw std::runtime_error("no second " + kind + " for calls that are started: " + first_line(error));
   }
   return found.backend;
 }
@@ -68,28 +76,34 @@ void backends::asked(c10::Device device) {
 backends::~backends() {
   for (auto& [device, one] : seconds_) {
     if (!one.backend) continue;
+    auto* const last = new made(std::move(one));
     try {
-      end(std::move(one));
+      std::thread(end, last, group_->timeout()).detach();
     } catch (const std::exception&) {
-      // The device is gone, or the process ends.
+      // Without a thread it stays for good.
     }
   }
 }
 
-// Nobody need wait for a device that is not done: results that were waited for by its streams are yet to be read there.
-void backends::end(made one) {
-  const auto is_over = [](const made& of) {
-    return std::ranges::all_of(of.last, [](const auto& item) { return item.second.query(); });
-  };
-  if (is_over(one)) return one.backend->abort();
-  std::thread([is_over, one = std::make_shared<made>(std::move(one))] {
-    try {
-      while (!is_over(*one)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      one->backend->abort();
-    } catch (const std::exception&) {
-      // The process ends.
+// Nobody waits here: to end a backend takes its time, and results that streams have waited for are yet to be made.
+// Peers may need what it still sends, so it is shut down; one that has not ended in the time that calls have is
+// aborted.
+void backends::end(made* one, std::chrono::milliseconds timeout) noexcept {
+  try {
+    const auto is_over = [&] {
+      return std::ranges::all_of(one->last, [](const auto& item) { return item.second.query(); });
+    };
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    while (!is_over() && std::chrono::steady_clock::now() < until) {
+      if (is_ending()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-  }).detach();
+    is_over() ? one->backend->shutdown() : one->backend->abort();
+    if (is_ending()) return;
+    delete one;
+  } catch (const std::exception&) {
+    // The device is gone, or the process ends: all must stay as it is.
+  }
 }
 
 }  // namespace sheaf::c10d_engine

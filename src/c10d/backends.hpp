@@ -6,6 +6,7 @@
 
 #include <c10/core/Event.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -19,10 +20,9 @@ class backends {
   using pointer = c10::intrusive_ptr<c10d::Backend>;
 
   explicit backends(std::shared_ptr<const link> group) : group_(std::move(group)) {}
-  // What the second ones still do comes to its end.
+  // What the second ones still do comes to its end, later.
   ~backends();
 
-  int rank() const { return group_->rank(); }
   // For tensors on such a device. Throws rank_error once the group was destroyed.
   pointer own(c10::DeviceType device) const;
   // Waits for the other ranks where it is made.
@@ -37,7 +37,7 @@ class backends {
     pointer backend;
     std::map<c10::DeviceIndex, c10::Event> last = {};  // by device: the end of what it was asked for
   };
-  static void end(made one);
+  static void end(made* one, std::chrono::milliseconds timeout) noexcept;
 
   const std::shared_ptr<const link> group_;
   std::mutex mutex_;

@@ -28,11 +28,11 @@ class link : public p2p::channel {
   bool is_gone() const { return !group_.lock(); }
   // The backend for tensors on the device; empty: there is none.
   std::string backend_name(c10::DeviceType device) const;
+  // The same as an object. Throws rank_error once the group was destroyed.
+  c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType device) const;
   virtual bool carries_data() const = 0;
   // "point-to-point messages of the group's backend"
   virtual std::string describe() const = 0;
-  // The same as an object. Throws rank_error once the group was destroyed.
-  c10::intrusive_ptr<c10d::Backend> backend(c10::DeviceType device) const;
 
  private:
   c10::intrusive_ptr<c10d::Store> store() const;

@@ -34,10 +34,10 @@ steps::steps(backends& of, const call& now, const memory& on)
       device_(device_of(on)),
       guard_(device_),
       work_(*find_work(on.device)),
-      backend_(now.apart ? of.second(device_.type()) : of.own(device_.type())) {}
+      backend_(now.head.apart ? of.second(device_.type()) : of.own(device_.type())) {}
 
 steps::~steps() {
-  if (!now_.apart) return;
+  if (!now_.head.apart) return;
   try {
     of_.asked(device_);
   } catch (const std::exception&) {

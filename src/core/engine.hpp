@@ -63,7 +63,6 @@ struct call {
   std::string given = {};                                           // as errors show those of several tensors
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
-  bool apart = false;   // started, or the backward of what was: other threads than the program's may make it
   bool failed = false;  // set before it ends
 };
 

@@ -12,11 +12,13 @@
 namespace sheaf {
 namespace {
 
-// The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized (1), number of tensors
-// (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A record: dtype (1), device (1),
-// dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim), mode (1), recording (1), sized (1).
+// The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized and
+// apart (1), number of tensors (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A
+// record: dtype (1), device (1), dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim), mode (1), recording
+// (1), sized (1).
 constexpr std::array<std::uint8_t, 4> magic{'S', 'h', 'e', 'f'};
 constexpr std::uint8_t little_endian = 1;
+constexpr std::uint8_t sized_bit = 1, apart_bit = 2;
 constexpr std::size_t prefix_bytes = 32;
 constexpr std::size_t record_bytes = 4 + 8 * record::max_dims + 3;
 static_assert(prefix_bytes + max_tensors * record_bytes + max_refusal <= header_capacity);
@@ -193,7 +195,7 @@ void put(writer& out, const header& head, std::string_view refusal, std::span<co
   out.put_enum(head.op);
   out.put_enum(head.mode);
   out.put_enum(head.records_gradient);
-  out.put(static_cast<std::uint8_t>(head.sized));
+  out.put(static_cast<std::uint8_t>((head.sized ? sized_bit : 0) | (head.apart ? apart_bit : 0)));
   out.put(static_cast<std::uint8_t>(head.tensors.size()));
   out.put(static_cast<std::uint16_t>(refusal.size()));
   out.put(static_cast<std::uint16_t>(payload.size()));
@@ -233,12 +235,13 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
   head.op = in.get_enum(operation::reduce_scatter_coalesced);
   head.mode = in.get_enum(gradient::own);
   head.records_gradient = in.get_enum(recording::on);
-  const auto sized = in.get<std::uint8_t>();
+  const auto bits = in.get<std::uint8_t>();
   const auto tensors = in.get<std::uint8_t>();
   const auto refusal_bytes = in.get<std::uint16_t>();
   const auto payload_bytes = in.get<std::uint16_t>();
-  in.require(sized <= 1 && tensors <= max_tensors && refusal_bytes <= max_refusal);
-  head.sized = sized == 1;
+  in.require(bits <= (sized_bit | apart_bit) && tensors <= max_tensors && refusal_bytes <= max_refusal);
+  head.sized = bits & sized_bit;
+  head.apart = bits & apart_bit;
   head.sequence = in.get<std::uint64_t>();
   head.origin = in.get<std::uint64_t>();
   if (in.ok()) head.tensors.reserve(tensors);

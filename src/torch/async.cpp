@@ -2,6 +2,7 @@
 #include "torch/async.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -20,13 +21,20 @@
 namespace sheaf::async {
 namespace {
 
+// Memory of a device's that torch's allocator did not make: it would not keep it for another stream.
+bool is_foreign(const at::Tensor& x) {
+  if (x.is_cpu() || !x.has_storage()) return false;
+  const auto* usual = c10::GetAllocator(x.device().type());
+  return !usual || x.storage().data_ptr().get_deleter() != usual->raw_deleter();
+}
+
 // The same data with nothing of Python's: what the group's thread drops must not need Python's lock, and what it runs
 // must see whether gradients are recorded.
 tensor_list without_graph(const tensor_list& tensors) {
   const at::AutoDispatchBelowADInplaceOrView below;
   tensor_list result;
   for (const auto& one : tensors) {
-    result.push_back(one.detach());
+    result.push_back(is_foreign(one) ? one.clone() : one.detach());
     if (one.requires_grad()) result.back().unsafeGetTensorImpl()->set_requires_grad(true);
   }
   return result;
@@ -243,6 +251,7 @@ bool runs_apart(const engine& moves, const at::Tensor& x) {
 
 std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
                             const operation_on& run, progress::place held) {
+  const auto given = without_graph(tensors);  // before the job, which begins behind what is on the stream by now
   auto made = std::make_shared<job>(std::move(held), tensors[0].device());
   if (is_ending()) {  // nothing is carried on any more: here and now, as the plain call
     const apart_here as_others_do(true);
@@ -251,9 +260,9 @@ std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const argument
   }
   moves->line()->queue([&] {
     auto now = call_of(with);
-    now.apart = true;
+    now.head.apart = true;
     moves->number(now);
-    return [made, moves, now, given = without_graph(tensors), run, as = mode{}] {
+    return [made, moves, now, given, run, as = mode{}] {
       const asked_here question([&] { throw_if_pointless(*moves); });
       try {
         const numbered_call number(moves, now);

@@ -73,7 +73,7 @@ class crossing {
 // One run of an op on the group's thread.
 class job {
  public:
-  job(progress::place held, c10::Device device) : place_(std::move(held)), way_(device) {}
+  job(progress::place held, c10::Device device) : way_(device), place_(std::move(held)) {}
 
   // On the group's thread.
   tensor_list run(const tensor_list& given, const std::function<tensor_list()>& body) { return way_.run(given, body); }
@@ -99,9 +99,9 @@ class job {
   void end(Change&& change);
 
   const pid_t owner_ = getpid();
-  mutable std::mutex mutex_;  // guards all below, and the way until the call is done
+  crossing way_;              // of the group's thread, until the call is done
+  mutable std::mutex mutex_;  // guards all below
   progress::place place_;
-  crossing way_;
   std::condition_variable changed_;
   bool done_ = false;
   tensor_list results_;

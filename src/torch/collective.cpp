@@ -106,7 +106,7 @@ collective::collective(const arguments& with, numbered_call* given)
       now_(given ? given->now_ : call_of(with)),
       turn_(*moves_, now_, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
-  if (!with.local && std::exchange(apart_here::next(), false)) now_.apart = true;
+  if (!with.local && std::exchange(apart_here::next(), false)) now_.head.apart = true;
   if (const auto why = check_arguments(with, moves_->world())) refuse_if(why);
   now_.head.mode = gradient_from(with.mode);
 }
@@ -229,6 +229,8 @@ std::vector<frame> collective::learn(const payload& data) {
     one->payload = one->payload.subspan(sizes.size());
     frames.push_back(std::move(*one));
   }
+  // One rank may have started what others call: all go its way.
+  now_.head.apart = std::ranges::any_of(frames, [](const frame& one) { return one.head.apart; });
   last_outcome().any_rank_records = any_records(frames);
   if (now_.head.op == operation::all_gather_coalesced) last_outcome().any_rank_records_of = any_records_of(frames);
   return frames;

@@ -18,7 +18,7 @@ at::Tensor on_device_of(const at::Tensor& x, const at::Tensor& sizes) {
 }
 
 // Without a gradient, and never the input itself.
-gathered apart(const at::Tensor& t, all_gather_options options) {
+gathered not_the_input(const at::Tensor& t, all_gather_options options) {
   const c10::NoGradGuard no_grad;
   auto result = sheaf::all_gather(t, options);
   if (options.group.world() == 1) result.tensor = result.tensor.clone();
@@ -39,7 +39,7 @@ at::Tensor pad_dim_to(const at::Tensor& t, std::int64_t length, std::int64_t dim
 std::vector<at::Tensor> all_gather_same_dim(const at::Tensor& t, const group& of) {
   const c10::NoGradGuard no_grad;
   const auto ones = at::full({of.world()}, 1, at::kLong);
-  return apart(t.unsqueeze(0), {.sizes = ones, .group = of}).tensor.unbind(0);
+  return not_the_input(t.unsqueeze(0), {.sizes = ones, .group = of}).tensor.unbind(0);
 }
 
 at::Tensor gather_sizes(const at::Tensor& t, std::int64_t dim, const group& of) {
@@ -52,7 +52,7 @@ at::Tensor has_only_one_value(const at::Tensor& t) { return t.eq(t.select(0, 0))
 
 std::pair<at::Tensor, at::Tensor> all_gather_variable_dim(const at::Tensor& t, std::int64_t dim,
                                                           const std::optional<at::Tensor>& sizes, const group& of) {
-  auto [tensor, learned] = apart(t, {.dim = dim, .sizes = sizes, .group = of});
+  auto [tensor, learned] = not_the_input(t, {.dim = dim, .sizes = sizes, .group = of});
   return {tensor, sizes ? *sizes : on_device_of(t, learned)};
 }
 

@@ -35,6 +35,7 @@ header random_header(std::mt19937_64& random) {
   head.mode = static_cast<gradient>(draw(2));
   head.records_gradient = static_cast<recording>(draw(2));
   head.sized = draw(1);
+  head.apart = draw(1);
   head.sequence = random();
   head.origin = draw(1) ? random() : 0;
   head.tensors.grow(draw(3) == 0 ? draw(max_tensors) : draw(2));
@@ -129,7 +130,7 @@ TEST(header, values_out_of_range_are_refused) {
   EXPECT_FALSE(with(7, 6)) << "op";
   EXPECT_FALSE(with(8, 3)) << "gradient mode";
   EXPECT_FALSE(with(9, 3)) << "recording";
-  EXPECT_FALSE(with(10, 2)) << "sized";
+  EXPECT_FALSE(with(10, 4)) << "sized and apart";
   EXPECT_FALSE(with(11, 2)) << "more tensors than bytes";
   EXPECT_FALSE(with(12, 1)) << "more refusal than bytes";
   EXPECT_FALSE(with(14, 1)) << "more payload than bytes";

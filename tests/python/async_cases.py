@@ -10,6 +10,7 @@ import weakref
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import sheaf
 from truth import MODES, blocks, expected_gradient, own_rows, patterns, rank_sum, values
@@ -101,6 +102,73 @@ def large_calls(rank, world, device):
             gradients.append((y * (rank + 1)).sum())
         sum(gradients).backward()
         same(x.grad, torch.full_like(x, 3.0 * sum(r + 1 for r in range(world))), "gradient")
+
+
+class Plain(TorchDispatchMode):
+    """How many collectives of gradients run on this thread."""
+
+    OPS = ("all_gather_sized", "reduce_scatter_sized", "all_gather_coalesced_sized", "reduce_scatter_coalesced_sized")
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in [getattr(torch.ops.sheaf, name).default for name in self.OPS]
+        return func(*args, **(kwargs or {}))
+
+
+def second_order(rank, world, device, mode):
+    """L_r = sum(w_r * y**3): the second derivative of all losses together, from one process that has all blocks."""
+    sizes = [2, 1, 3, 2, 1][:world]
+    parts = blocks(sizes, 0)
+    x = parts[rank].to(device, copy=True).requires_grad_()
+    y = sheaf.all_gather(x, grad=mode, async_op=True).wait().tensor
+    weights = [values(20 + r, y.shape, torch.float64) for r in range(world)]
+    with Plain() as plain:
+        (first,) = torch.autograd.grad((weights[rank].to(device) * y**3).sum(), x, create_graph=True)
+    assert plain.count == (world > 1), "with create_graph the plain op runs"
+    factor = world if mode == "mean" else 1
+    slope = [3 * w * torch.cat(parts) ** 2 for w in weights]
+    torch.testing.assert_close(first.detach().cpu(), expected_gradient(mode, slope, sizes, rank, 0))
+    probe = blocks(sizes, 0, seed=5)
+    (second,) = torch.autograd.grad((first * probe[rank].to(device)).sum(), x)
+    # gather_m of the probes, times the curvature, scatter_m again.
+    if mode == "own":
+        spread = torch.cat([p if r == rank else torch.zeros_like(p) for r, p in enumerate(probe)])
+        curved = [6 * w * torch.cat(parts) * spread for w in weights]
+        want = own_rows(curved[rank], sizes, rank, 0)
+    else:
+        curved = [6 * w * torch.cat(parts) * torch.cat(probe) / factor for w in weights]
+        want = own_rows(rank_sum(curved) / factor, sizes, rank, 0)
+    torch.testing.assert_close(second.cpu(), want)
+
+
+def second_order_of_a_sum(rank, world, device, op):
+    """L_r = sum(w_r * s_r**3), s_r the own rows of the sum: both derivatives from one process that has all of it."""
+    sizes = [2, 1, 3, 2, 1][:world]
+    wholes = [values(30 + r, (sum(sizes), 3), torch.float64) for r in range(world)]
+    factor = world if op == "mean" else 1
+    sums = [own_rows(rank_sum(wholes) / factor, sizes, r, 0) for r in range(world)]
+    weights = [values(40 + r, part.shape, torch.float64) for r, part in enumerate(sums)]
+    y = wholes[rank].to(device, copy=True).requires_grad_()
+    mine = sheaf.reduce_scatter(y, sizes, op=op, async_op=True).wait()
+    with Plain() as plain:
+        (first,) = torch.autograd.grad((weights[rank].to(device) * mine**3).sum(), y, create_graph=True)
+    assert plain.count == (world > 1), "with create_graph the plain op runs"
+    slope = torch.cat([3 * w * part**2 for w, part in zip(weights, sums, strict=True)])
+    torch.testing.assert_close(first.detach().cpu(), slope / factor)
+    probes = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+    (second,) = torch.autograd.grad((first * probes[rank].to(device)).sum(), y)
+    curve = torch.cat([6 * w * part for w, part in zip(weights, sums, strict=True)])
+    torch.testing.assert_close(second.cpu(), curve * rank_sum(probes) / factor**2)
+
+
+def second_order_of_every_mode(rank, world, device):
+    for mode in MODES:
+        second_order(rank, world, device, mode)
+    for op in ("sum", "mean"):
+        second_order_of_a_sum(rank, world, device, op)
 
 
 def start_before_the_peer(rank, device, calls):
@@ -283,6 +351,31 @@ def dropped(rank, world, device):
         gc.enable()
 
 
+def errors(rank, world, device):
+    x = torch.ones(2, 3, device=device)
+    # Ranks that disagree: the same error, from wait().
+    handle = sheaf.all_gather(x if rank == 0 else x.int(), async_op=True)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="ranks disagree on dtype: float32 on rank 0; int32 on") as caught:
+            handle.wait()
+
+    # What one rank sees by itself it says at once, and the others hear of it.
+    def started_by_rank_0(*given):
+        if rank == 0:
+            return sheaf.all_gather(*given, async_op=True)
+        return sheaf.all_gather(x, async_op=True).wait()
+
+    with pytest.raises(ValueError, match="rank 0 refuses: dim must be from -2 to 1, got 7"):
+        started_by_rank_0(x, 7)
+    # The same for what Python refuses, with a call in flight before it.
+    before = sheaf.all_gather(x, async_op=True)
+    with pytest.raises(ValueError, match="rank 0 refuses: a tensor is needed, got str"):
+        started_by_rank_0("x")
+    assert before.wait().tensor.shape == (2 * world, 3)
+    assert sheaf.all_gather(x).tensor.shape == (2 * world, 3), "the group works on"
+    return str(caught.value)
+
+
 def beside_the_programs_own(rank, world, device):
     """The program's own collectives of the same group, between starts and waits, elsewhere on every rank: what the
     group's thread makes must not be paired with them."""
@@ -307,6 +400,29 @@ def beside_the_programs_own(rank, world, device):
         same(x.grad, torch.full_like(x, float(world * (world + 1))), "gradient")
 
 
-EVERY = [every_call, large_calls, in_any_order, many_in_flight, recording_on_one_rank, dropped, beside_the_programs_own]
+def some_start_what_others_call(rank, world, device):
+    """One rank starts a call that the others make as a plain one: they are the same call, and so is its backward."""
+    sizes = [r + 2 for r in range(world)]
+    for width, odd in itertools.product((3, LARGE), range(world)):
+        parts = [torch.full((rows, width), float(r)) for r, rows in enumerate(sizes)]
+        x = parts[rank].to(device, copy=True).requires_grad_()
+        y = (sheaf.all_gather(x, async_op=True).wait() if rank == odd else sheaf.all_gather(x)).tensor
+        same(y.detach(), torch.cat(parts), f"rank {odd} starts it")
+        y.backward(torch.full_like(y, float(rank + 1)))
+        same(x.grad, torch.full_like(x, world * (world + 1) / 2), "gradient")
+
+
+EVERY = [
+    second_order_of_every_mode,
+    errors,
+    every_call,
+    some_start_what_others_call,
+    large_calls,
+    in_any_order,
+    many_in_flight,
+    recording_on_one_rank,
+    dropped,
+    beside_the_programs_own,
+]
 OF_TWO = [starts_before_the_peer, computes_while_the_peer_waits, backward_starts_early, dropped_make_room]
 """With two ranks, of which one waits for the other."""

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 import sheaf
-from async_cases import LARGE, Late, await_mark, key, mark, start_before_the_peer
+from async_cases import LARGE, Late, Plain, await_mark, key, mark, start_before_the_peer
 from pool import run
-from test_async import Plain
 from test_coalesced import Ragged, divided, mixed, ways_to_give
 from truth import own_rows, patterns, rank_sum, same, values
 
