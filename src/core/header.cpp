@@ -12,10 +12,9 @@
 namespace sheaf {
 namespace {
 
-// The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized and
-// apart (1), number of tensors (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A
-// record: dtype (1), device (1), dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim), mode (1), recording
-// (1), sized (1).
+// The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized and apart (1), number of
+// tensors (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A record: dtype (1),
+// device (1), dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim), mode (1), recording (1), sized (1).
 constexpr std::array<std::uint8_t, 4> magic{'S', 'h', 'e', 'f'};
 constexpr std::uint8_t little_endian = 1;
 constexpr std::uint8_t sized_bit = 1, apart_bit = 2;
