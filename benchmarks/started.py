@@ -2,6 +2,9 @@
 """What starting a call costs where a peer comes late: the start must not wait for it, `wait()` does."""
 
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +17,20 @@ from benchmarks.results import Result, summary
 LATE_S = 1.0
 """How much later than the others the last rank comes."""
 AND_WAIT = " and wait"
+
+
+def with_late_peer(
+    start: Callable[[], Any], rank: int, world: int, settle: Callable[[], object] = lambda: None
+) -> tuple[torch.Tensor, float, float]:
+    """What was gathered, and milliseconds: to start, and on rank 0, which is never late, until `settle` returns."""
+    time.sleep(LATE_S if rank == world - 1 else 0)
+    begin = time.perf_counter()
+    handle = start()
+    started = time.perf_counter() - begin
+    result = handle.wait().tensor
+    settle()
+    done = time.perf_counter() - begin if rank == 0 else 0.0
+    return result, started * 1e3, done * 1e3
 
 
 def measure(case: Case, rank: int, groups: Groups, rounds: int) -> Result:
@@ -29,13 +46,8 @@ def measure(case: Case, rank: int, groups: Groups, rounds: int) -> Result:
             expected += 1
             x = expected.split(case.sizes)[rank].clone()
             meet()
-            time.sleep(LATE_S if rank == case.world - 1 else 0)
-            begin = time.perf_counter()
-            handle = sheaf.all_gather(x, group=group, async_op=True)
-            started = time.perf_counter() - begin
-            result = handle.wait().tensor
-            done = time.perf_counter() - begin if rank == 0 else 0
-            own[turn, 2 * index], own[turn, 2 * index + 1] = started * 1e3, done * 1e3
+            start = partial(sheaf.all_gather, x, group=group, async_op=True)
+            result, own[turn, 2 * index], own[turn, 2 * index + 1] = with_late_peer(start, rank, case.world)
             wrong[2 * index : 2 * index + 2] += not torch.equal(result, expected)
     dist.all_reduce(own, op=dist.ReduceOp.MAX)
     dist.all_reduce(wrong)

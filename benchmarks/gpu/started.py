@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What starting a call costs where a peer comes late: the start must not wait for it, `wait()` does."""
 
-import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -9,7 +9,7 @@ import torch.distributed as dist
 import sheaf
 from benchmarks.gpu.ranks import lines_of
 from benchmarks.gpu.timing import wait
-from benchmarks.started import LATE_S
+from benchmarks.started import with_late_peer
 
 
 def rank_body(device: str, kibs: list[int], rounds: int) -> None:
@@ -24,19 +24,14 @@ def rank_body(device: str, kibs: list[int], rounds: int) -> None:
             for _ in range(rounds):
                 wait(device)
                 dist.barrier()
-                time.sleep(LATE_S if rank == world - 1 else 0)
-                begin = time.perf_counter()
-                handle = sheaf.all_gather(x, sizes=known, async_op=True)
-                started = time.perf_counter() - begin
-                got = handle.wait().tensor
-                wait(device)
-                done = time.perf_counter() - begin if rank == 0 else 0.0
-                slowest = torch.maximum(slowest, torch.tensor([started, done], dtype=torch.float64) * 1e3)
+                start = partial(sheaf.all_gather, x, sizes=known, async_op=True)
+                got, *times = with_late_peer(start, rank, world, partial(wait, device))
+                slowest = torch.maximum(slowest, torch.tensor(times, dtype=torch.float64))
                 assert torch.equal(got, truth), "gathered wrongly"
             dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
             if rank == 0:
-                times = " | ".join(f"{ms:.2f}" for ms in slowest.tolist())
-                print(f"| {kib} KiB | {'given' if known else 'learned'} | {times} |", flush=True)
+                cells = " | ".join(f"{ms:.2f}" for ms in slowest.tolist())
+                print(f"| {kib} KiB | {'given' if known else 'learned'} | {cells} |", flush=True)
 
 
 def table(device: str, world: int, kibs: list[int], rounds: int) -> list[str]:

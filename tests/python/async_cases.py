@@ -195,9 +195,20 @@ def starts_before_the_peer(rank, world, device):
         lambda: sheaf.all_gather(large, sizes=[1, 2], async_op=True),
         lambda: sheaf.reduce_scatter(torch.ones(3, 3, device=device), [1, 2], async_op=True),
         lambda: sheaf.reduce_scatter(torch.ones(3, LARGE, device=device), [1, 2], async_op=True),
-        lambda: sheaf.all_gather_coalesced([x, large], async_op=True),
-        lambda: sheaf.all_gather_coalesced([x, large], sizes=[1, 2], async_op=True),
-        lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, LARGE, device=device)] * 2, [1, 2], async_op=True),
+    )
+    start_before_the_peer(rank, device, calls)
+
+
+def coalesced_starts_before_the_peer(rank, world, device):
+    small, large = torch.ones(rank + 1, 3, device=device), torch.ones(rank + 1, LARGE, device=device)
+    ids, column = torch.arange(rank + 1, device=device), torch.ones(3, device=device)
+    calls = (
+        lambda: sheaf.all_gather_coalesced([small, ids], async_op=True),
+        lambda: sheaf.all_gather_coalesced([small, ids], sizes=[1, 2], async_op=True),
+        lambda: sheaf.all_gather_coalesced([large, ids], async_op=True),
+        lambda: sheaf.all_gather_coalesced([large, ids], sizes=[1, 2], async_op=True),
+        lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, 3, device=device), column], [1, 2], async_op=True),
+        lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, LARGE, device=device), column], [1, 2], async_op=True),
     )
     start_before_the_peer(rank, device, calls)
 
@@ -424,5 +435,11 @@ EVERY = [
     dropped,
     beside_the_programs_own,
 ]
-OF_TWO = [starts_before_the_peer, computes_while_the_peer_waits, backward_starts_early, dropped_make_room]
+OF_TWO = [
+    starts_before_the_peer,
+    coalesced_starts_before_the_peer,
+    computes_while_the_peer_waits,
+    backward_starts_early,
+    dropped_make_room,
+]
 """With two ranks, of which one waits for the other."""

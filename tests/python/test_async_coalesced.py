@@ -4,8 +4,9 @@
 import pytest
 import torch
 
+import async_cases
 import sheaf
-from async_cases import LARGE, Late, Plain, await_mark, key, mark, start_before_the_peer
+from async_cases import LARGE, Late, Plain, await_mark, key, mark
 from pool import run
 from test_coalesced import Ragged, divided, mixed, ways_to_give
 from truth import own_rows, patterns, rank_sum, same, values
@@ -169,21 +170,8 @@ def test_ranks_need_different_gradients(world):
     run(world, different_needs)
 
 
-def starts_before_the_peer(rank, world):
-    small, large, ids = torch.ones(rank + 1, 3), torch.ones(rank + 1, LARGE), torch.arange(rank + 1)
-    calls = (
-        lambda: sheaf.all_gather_coalesced([small, ids], async_op=True),
-        lambda: sheaf.all_gather_coalesced([small, ids], sizes=[1, 2], async_op=True),
-        lambda: sheaf.all_gather_coalesced([large, ids], async_op=True),
-        lambda: sheaf.all_gather_coalesced([large, ids], sizes=[1, 2], async_op=True),
-        lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, 3), torch.ones(3)], [1, 2], async_op=True),
-        lambda: sheaf.reduce_scatter_coalesced([torch.ones(3, LARGE), torch.ones(3)], [1, 2], async_op=True),
-    )
-    start_before_the_peer(rank, "cpu", calls)
-
-
 def test_a_start_waits_for_nobody():
-    run(2, starts_before_the_peer)
+    run(2, async_cases.coalesced_starts_before_the_peer, "cpu")
 
 
 def backward_starts_early(rank, world):
