@@ -21,10 +21,10 @@ _TIMES = (int, float, timedelta)
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
-def refuse(op: str, why: str, where: Ranks, *, sized: bool) -> NoReturn:
-    """Raises ValueError here and, where the other ranks listen, there."""
+def refuse(op: str, why: str, where: Ranks, *, sized: bool, later: bool = False) -> NoReturn:
+    """Raises ValueError here and, where the other ranks listen, there. Of a call that is only started, at once."""
     if where.world > 1:
-        torch.ops.sheaf.refuse(op, why, where.name, sized)
+        torch.ops.sheaf.refuse(op, why, where.name, sized, later)
     raise ValueError(f"{op}: {why}")
 
 
@@ -45,10 +45,10 @@ def check_types(
     if is_compiling():
         return
     if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
-        refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized)
+        refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized, later=later)
     why = _objection(x, dim, mode, timeout)
     if why is not None:
-        refuse(op, of + why, where, sized=sized)
+        refuse(op, of + why, where, sized=sized, later=later)
 
 
 def _objection(x: object, dim: object, mode: object, timeout: object) -> str | None:
@@ -82,11 +82,12 @@ def _is_differentiated(x: torch.Tensor) -> bool:
     return False
 
 
-def rows(op: str, sizes: Sizes, where: Ranks, of: str = "") -> torch.Tensor:
-    """Sizes as the ops take them, an int64 CPU tensor. What is wrong in their values is the op's to refuse."""
+def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = True, later: bool = False) -> torch.Tensor:
+    """Sizes as the ops take them, an int64 CPU tensor. What is wrong in their values is the op's to refuse. `sized`:
+    those of all tensors are given."""
 
     def no(why: str) -> NoReturn:
-        refuse(op, of + why, where, sized=True)
+        refuse(op, of + why, where, sized=sized, later=later)
 
     if isinstance(sizes, torch.Tensor):
         if sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool:

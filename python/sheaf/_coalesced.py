@@ -24,11 +24,24 @@ class Each:
     """A call's arguments, one for each tensor, checked as far as one rank can see by types."""
 
     def __init__(
-        self, op: str, tensors: Any, dim: object, sizes: Any, mode: object, timeout: Timeout, where: Ranks
+        self,
+        op: str,
+        tensors: Any,
+        dim: object,
+        sizes: Any,
+        mode: object,
+        timeout: Timeout,
+        where: Ranks,
+        *,
+        learns: bool,
+        later: bool,
     ) -> None:
+        """`learns` says whether the op can learn sizes that are not given, `later` that the call is only started."""
         self.op = op
         self.where = where
-        self.sized = sizes is not None
+        self.later = later
+        is_whole = sizes is not None and not (isinstance(sizes, list | tuple) and any(one is None for one in sizes))
+        self.sized = is_whole or not learns
         if not isinstance(tensors, list | tuple):
             self.refuse(f"a list or a tuple of tensors is needed, got {type(tensors).__name__}")
         if not tensors:
@@ -36,21 +49,25 @@ class Each:
         self.tensors: list[torch.Tensor] = list(tensors)
         self.shares_sizes = sizes is not None and _is_one_row(sizes)
         given = [sizes] * len(tensors) if self.shares_sizes else self._one_each("sizes", sizes)
-        self.sized = sizes is not None and all(one is not None for one in given)
         self.dims: list[int] = self._one_each("dim", dim)
         self.modes: list[str] = self._one_each("modes", mode)
         self._check_types(timeout)
+        if not is_whole and not learns:
+            self.refuse("sizes must be given for every tensor")
         self.given: list[Any] = given
         self.rows: list[torch.Tensor | None] = given if sizes is None else self._rows()
 
     def refuse(self, why: str) -> Any:
-        refuse(self.op, why, self.where, sized=self.sized)
+        refuse(self.op, why, self.where, sized=self.sized, later=self.later)
 
     def _check_types(self, timeout: Timeout) -> None:
         if is_compiling():
             return
         for i, (x, dim, mode) in enumerate(zip(self.tensors, self.dims, self.modes, strict=True)):
-            check_types(self.op, x, dim, self.where, sized=self.sized, mode=mode, timeout=timeout, of=f"tensor {i}: ")
+            of = f"tensor {i}: "
+            check_types(
+                self.op, x, dim, self.where, sized=self.sized, mode=mode, timeout=timeout, of=of, later=self.later
+            )
 
     def _one_each(self, what: str, value: Any) -> list[Any]:
         if isinstance(value, torch.Tensor) and value.dim() == 2:
@@ -67,7 +84,7 @@ class Each:
         return [None if one is None else self._row(i) for i, one in enumerate(self.given)]
 
     def _row(self, i: int) -> torch.Tensor:
-        row = rows(self.op, self.given[i], self.where, f"tensor {i}: ")
+        row = rows(self.op, self.given[i], self.where, f"tensor {i}: ", sized=self.sized, later=self.later)
         if row.dim() != 1 or row.shape[0] != self.where.world:
             why = "sizes must be one row of integers, one a rank"
             if row.dim() == 1:

@@ -126,12 +126,12 @@ def all_gather(
     check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout, later=async_op)
     if valid is not None:
         if sizes is not None:
-            refuse("all_gather", "sizes and valid cannot both be given", where, sized=True)
+            refuse("all_gather", "sizes and valid cannot both be given", where, sized=True, later=async_op)
         if async_op:
-            refuse("all_gather", "valid and async_op cannot both be given", where, sized=False)
+            refuse("all_gather", "valid and async_op cannot both be given", where, sized=False, later=True)
         of = process_group(group) if where.name and not is_compiling() else None
         return Gathered(*gather_valid(x, valid, dim, grad, where, of, seconds(timeout)))
-    given = None if sizes is None else rows("all_gather", sizes, where)
+    given = None if sizes is None else rows("all_gather", sizes, where, later=async_op)
     if where.world > 1 and async_op:
         start = torch.ops.sheaf.start_all_gather
         under_way = call(start, x, given, dim, where.world, grad, where.name, timeout=seconds(timeout))

@@ -98,7 +98,7 @@ def all_gather_coalesced(
         type(dim) is int and type(grad) is str and are_plain(tensors)
     ):
         return _learned(tensors, None, [dim], [grad], where, None)
-    each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where)
+    each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where, learns=True, later=async_op)
     if async_op and where.world > 1:
         start = torch.ops.sheaf.start_all_gather_coalesced
         limit = seconds(timeout)

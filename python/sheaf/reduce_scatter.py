@@ -94,8 +94,8 @@ def reduce_scatter(
     where = ranks(group)
     check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout, later=async_op)
     if op not in ("sum", "mean"):  # the ops themselves know "own", of which this one is no part
-        refuse("reduce_scatter", f'op is "sum" or "mean", got {op!r}', where, sized=True)
-    given = rows("reduce_scatter", sizes, where)
+        refuse("reduce_scatter", f'op is "sum" or "mean", got {op!r}', where, sized=True, later=async_op)
+    given = rows("reduce_scatter", sizes, where, later=async_op)
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op, timeout=seconds(timeout))
         return Finished(alone(y)) if async_op else alone(y)

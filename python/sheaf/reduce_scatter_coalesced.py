@@ -91,9 +91,7 @@ def reduce_scatter_coalesced(
     if async_op and torch.compiler.is_compiling():
         return Finished(reduce_scatter_coalesced(tensors, sizes, dim, op=op, group=group, timeout=timeout))
     where = ranks(group)
-    each = Each("reduce_scatter_coalesced", tensors, dim, sizes, op, timeout, where)
-    if not each.sized:
-        each.refuse("sizes must be given for every tensor")
+    each = Each("reduce_scatter_coalesced", tensors, dim, sizes, op, timeout, where, learns=False, later=async_op)
     for i, mode in enumerate(each.modes):
         if mode not in ("sum", "mean"):
             each.refuse(f'tensor {i}: op is "sum" or "mean", got {mode!r}')

@@ -125,15 +125,22 @@ struct StartBackward : torch::autograd::Node {
     return how_.run;
   }
 
-  // Nothing where the plain op must do: its graph is recorded, it is local, too many are in flight, or nobody would
-  // wait before the gradients may be written again.
+  // Nothing where the plain op must do: its graph is recorded, it is local, too many are in flight, hooks of this node
+  // look at what it returns, or nobody would wait before the gradients may be written again.
   std::shared_ptr<job> try_launch(const std::shared_ptr<engine>& moves, const variable_list& gradients,
                                   const operation_on& run) const {
-    if (c10::GradMode::is_enabled() || how_.with.local || num_outputs() == 0) return nullptr;
+    if (c10::GradMode::is_enabled() || how_.with.local || num_outputs() == 0 || is_watched()) return nullptr;
     return translated([&]() -> std::shared_ptr<job> {
       auto place = moves->line()->take_place();
       return place ? launch(moves, how_.with, gradients, run, std::move(place)) : nullptr;
     });
+  }
+
+  bool is_watched() const {
+    const auto has_hooks = [](const Edge& next) {
+      return next.is_valid() && (!next.function->pre_hooks().empty() || !next.function->tensor_pre_hooks().empty());
+    };
+    return !post_hooks().empty() || std::ranges::any_of(next_edges(), has_hooks);
   }
 
   std::mutex guard_;  // of `run` below

@@ -90,10 +90,6 @@ refusal check_scatter(const engine& moves, at::TensorList y, const at::Tensor& s
   return std::nullopt;
 }
 
-bool are_all_given(const rows_table& rows) {
-  return std::ranges::none_of(rows, [](const auto& one) { return one.empty(); });
-}
-
 // Gathered tensors, then the sizes of each.
 tensor_list with_rows(tensor_list results, const at::Tensor& sizes) {
   for (auto& row : sizes.unbind(0)) results.push_back(std::move(row));
@@ -111,8 +107,7 @@ std::shared_ptr<call_under_way> start_all_gather_coalesced(at::TensorList x, con
   auto why = check_call(*moves, x, dim, grad, true);
   if (!why) why = check_gather(*moves, x, table, dim);
   const auto all = told_of(x, dim, grad, why.has_value());
-  const auto rows = table && !why ? table_of(*table) : rows_table();
-  const bool sized = !rows.empty() && are_all_given(rows);
+  const bool sized = table && are_all_given(*table);
   std::vector<bool> stays;
   for (const auto& mode : all.modes) stays.push_back(mode == name(gradient::own));
   const auto back_of = [=](const tensor_list& results, const std::vector<std::size_t>& which,
@@ -250,7 +245,7 @@ handle<std::vector<gathered>> all_gather_coalesced_async(at::TensorList x,
   }
   const auto each = translated([&] {
     return each_checked(operation::all_gather_coalesced, x, options.dim, options.sizes, options.group,
-                        options.grad.count_for(x.size()));
+                        options.grad.count_for(x.size()), true);
   });
   mode_list grad;
   for (std::size_t i = 0; i < x.size(); ++i) grad.push_back(std::string(name(options.grad[i])));
@@ -267,7 +262,7 @@ handle<std::vector<at::Tensor>> reduce_scatter_coalesced_async(at::TensorList y,
   for (std::size_t i = 0; i < sizes.count_for(y.size()); ++i) given.emplace_back(sizes[i]);
   const auto each = translated([&] {
     return each_checked(operation::reduce_scatter_coalesced, y, options.dim, given, options.group,
-                        options.op.count_for(y.size()));
+                        options.op.count_for(y.size()), true);
   });
   mode_list mode;
   for (std::size_t i = 0; i < y.size(); ++i) mode.push_back(options.op[i] == reduce_op::mean ? "mean" : "sum");

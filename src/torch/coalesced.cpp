@@ -6,6 +6,7 @@
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
+#include <ranges>
 #include <sheaf/error.hpp>
 
 #include "core/text.hpp"
@@ -96,6 +97,11 @@ rows_table table_of(const at::Tensor& sizes) {
     table.push_back(is_learned(row) ? std::vector<std::int64_t>() : sizes_of(row));
   }
   return table;
+}
+
+bool are_all_given(const at::Tensor& sizes) {
+  if (!sizes.defined() || sizes.dim() != 2 || sizes.scalar_type() != at::kLong) return true;
+  return std::ranges::none_of(sizes.unbind(0), is_learned);
 }
 
 coalesced::coalesced(const arguments& with, at::TensorList tensors, at::IntArrayRef dims)
@@ -216,14 +222,17 @@ std::string title_of(operation op, std::size_t tensor) {
 }
 
 each_tensor each_checked(operation op, at::TensorList tensors, const per_tensor<std::int64_t>& dim,
-                         const per_tensor<std::optional<at::Tensor>>& sizes, const group& where, std::size_t others) {
+                         const per_tensor<std::optional<at::Tensor>>& sizes, const group& where, std::size_t others,
+                         bool later) {
   each_tensor each{.world = where.world()};
   const auto count = tensors.size();
-  const bool sized = sizes.count_for(count) == count && count > 0 && sizes[0].has_value();
+  const auto is_given = [&](std::size_t i) { return sizes[i].has_value(); };
+  const auto rows_given = sizes.count_for(std::max<std::size_t>(count, 1));
+  const bool sized = std::ranges::all_of(std::views::iota(std::size_t{0}, rows_given), is_given);
   const auto refuse_if = [&](const refusal& why) {
     if (!why) return;
     if (each.world == 1) throw value_error(std::string(name(op)) + ": " + *why);
-    refuse_for_all(op, *why, where.name(), sized);
+    refuse_for_all(op, *why, where.name(), sized, later);
   };
   if (tensors.empty()) refuse_if("no tensors were given");
   refuse_if(check_count("dim", dim.count_for(count), count));

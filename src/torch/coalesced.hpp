@@ -27,6 +27,8 @@ refusal check_each(at::TensorList tensors, at::IntArrayRef dims,
                    const std::function<bool(const at::Tensor&)>& is_carried);
 refusal check_modes(const mode_list& texts, std::size_t tensors, bool may_be_own);
 refusal check_table(const at::Tensor& sizes, std::size_t tensors, int world, bool may_be_learned);
+// Whether none are to be learned; of sizes that will be refused, too.
+bool are_all_given(const at::Tensor& sizes);
 // Of sizes that passed.
 rows_table table_of(const at::Tensor& sizes);
 
@@ -77,9 +79,11 @@ struct each_tensor {
 
   bool are_all_given() const;
 };
-// Refuses, for all ranks that listen, what never reaches an op. `others` is how many further values were given.
+// Refuses, for all ranks that listen, what never reaches an op. `others` is how many further values were given, `later`
+// says that the call is only started.
 each_tensor each_checked(operation op, at::TensorList tensors, const per_tensor<std::int64_t>& dim,
-                         const per_tensor<std::optional<at::Tensor>>& sizes, const group& where, std::size_t others);
+                         const per_tensor<std::optional<at::Tensor>>& sizes, const group& where, std::size_t others,
+                         bool later = false);
 // "all_gather_coalesced: tensor 1"
 std::string title_of(operation op, std::size_t tensor);
 

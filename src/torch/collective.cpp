@@ -37,6 +37,10 @@ std::vector<bool> any_records_of(const std::vector<frame>& frames) {
   return any;
 }
 
+// Without this rank, since no header tells them that it does not come. Tensors that were not looked at may be a
+// device's.
+bool others_go_on(const engine& moves, const call& now) { return now.head.sized && !moves.checks_device_calls(); }
+
 }  // namespace
 
 refusal check_arguments(const arguments& with, int world) {
@@ -86,10 +90,15 @@ numbered_call::~numbered_call() {
 
 collective::turn::turn(engine& of, call& of_call, bool local, bool numbered)
     : moves(of), now(of_call), exceptions(std::uncaught_exceptions()) {
-  if (numbered) {
-    moves.take_turn(now);
-  } else if (!local) {
-    moves.begin(now);
+  try {
+    if (numbered) {
+      moves.take_turn(now);
+    } else if (!local) {
+      moves.begin(now);
+    }
+  } catch (...) {
+    if (others_go_on(of, now)) moves.lose_step(now);
+    throw;
   }
 }
 
@@ -115,8 +124,7 @@ void collective::refuse_if(const refusal& why) {
   if (!why) return;
   now_.head.refusal = cut_refusal(*why);  // as the others will read it
   if (is_local()) throw value_error(std::string(name(now_.head.op)) + ": " + *why);
-  // Without headers the others go on. Of tensors that were not looked at they may be a device's.
-  if (now_.head.sized && carried_ != carriage::host && !moves_->checks_device_calls()) moves_->lose_step(now_);
+  if (carried_ != carriage::host && others_go_on(*moves_, now_)) moves_->lose_step(now_);
   auto frames = moves_->refuse(now_);
   if (frames.empty()) {
     // Nobody else was heard: the text is what the others will come to if this rank alone refuses.
@@ -262,11 +270,11 @@ void collective::reduce_scatter(const bundle& all, memory own) {
   moving([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
 }
 
-void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized) {
+void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later) {
   const auto moves = find_engine(group);
   const arguments with{.op = op, .mode = "sum", .group = group, .world = moves->world(), .sized = sized};
   // Calls that were started come first, and this one waits for nobody.
-  if (moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
+  if (later || moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
   collective(with).refuse_if(why);
 }
 

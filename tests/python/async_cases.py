@@ -387,6 +387,76 @@ def errors(rank, world, device):
     return str(caught.value)
 
 
+def refusals_wait_for_nobody(rank, world, device):
+    """Rank 0 is refused before rank 1 has come, which hears of it when it does."""
+    sheaf.gather_sizes(torch.ones(1, device=device))
+    x = torch.ones(2, 3, device=device)
+    odd, rows = "no tensor", [2, 2]
+    calls = (
+        (lambda: sheaf.all_gather(odd, async_op=True), lambda: sheaf.all_gather(x, async_op=True)),
+        (lambda: sheaf.all_gather(x, 7, async_op=True), lambda: sheaf.all_gather(x, async_op=True)),
+        (
+            lambda: sheaf.all_gather(x, sizes=[2.0, 2.0], async_op=True),
+            lambda: sheaf.all_gather(x, sizes=rows, async_op=True),
+        ),
+        (
+            lambda: sheaf.reduce_scatter(x, [1, 1], op="max", async_op=True),
+            lambda: sheaf.reduce_scatter(x, [1, 1], async_op=True),
+        ),
+        (
+            lambda: sheaf.all_gather_coalesced([x, odd], async_op=True),
+            lambda: sheaf.all_gather_coalesced([x, x], async_op=True),
+        ),
+        (
+            lambda: sheaf.reduce_scatter_coalesced([x, x], [[1, 1], None], async_op=True),
+            lambda: sheaf.reduce_scatter_coalesced([x, x], [1, 1], async_op=True),
+        ),
+    )
+    for n, (bad, good) in enumerate(calls):
+        now = key()
+        if rank == 0:
+            begin = time.monotonic()
+            with pytest.raises(ValueError, match="rank 0 refuses"):
+                bad()
+            assert time.monotonic() - begin < 0.7, f"refusal {n} waited for the peer"
+            mark(now)
+        else:
+            await_mark(now)
+            with pytest.raises(ValueError, match="rank 0 refuses"):
+                good().wait()
+        assert sheaf.all_gather(x).sizes.tolist() == rows, "the group works on"
+
+
+def hooks(rank, world, device):
+    """Hooks of a started call's tensors and nodes see what they would of the plain one, and change it likewise; ranks
+    without hooks are in step with those that have some."""
+
+    def gradients(started, watches):
+        x = torch.full((rank + 1, 2), 1.0, device=device, requires_grad=True)
+        got = sheaf.all_gather(x, async_op=started)
+        y = (got.wait() if started else got).tensor
+        seen = []
+        x.register_hook(lambda gradient: seen.append(gradient.clone()))
+        y.register_hook(lambda gradient: gradient * 2)
+        if watches:
+
+            def look(inputs, outputs):
+                seen.extend((inputs[0].clone(), outputs[0].clone()))
+                return tuple(gradient * 10 for gradient in inputs)
+
+            y.grad_fn.register_hook(look)
+            y.grad_fn.register_prehook(lambda outputs: (outputs[0] * 3,))
+        y.backward(torch.full_like(y, rank + 1.0))
+        return [*seen, x.grad]
+
+    for watches in (True, rank == 0):
+        plain, started = gradients(False, watches), gradients(True, watches)
+        assert len(plain) == len(started) == (4 if watches else 2)
+        for i, (got, truth) in enumerate(zip(started, plain, strict=True)):
+            same(got, truth, f"{i}, watched: {watches}")
+            assert truth.min() > 0
+
+
 def beside_the_programs_own(rank, world, device):
     """The program's own collectives of the same group, between starts and waits, elsewhere on every rank: what the
     group's thread makes must not be paired with them."""
@@ -426,6 +496,7 @@ def some_start_what_others_call(rank, world, device):
 EVERY = [
     second_order_of_every_mode,
     errors,
+    hooks,
     every_call,
     some_start_what_others_call,
     large_calls,
@@ -441,5 +512,6 @@ OF_TWO = [
     computes_while_the_peer_waits,
     backward_starts_early,
     dropped_make_room,
+    refusals_wait_for_nobody,
 ]
 """With two ranks, of which one waits for the other."""

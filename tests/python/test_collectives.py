@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """CPU tensors carried as CUDA tensors are, by the collectives of a group's backend: SHEAF_ENGINE=collectives."""
 
+import _thread
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import device_cases
 import pool
 import sheaf
 import static_cases
+import test_async_coalesced as coalesced_cases
 from device_cases import told
 from pool import fresh, run, values
 from truth import same
@@ -44,6 +47,14 @@ def test_started_calls(case):
 @pytest.mark.parametrize("case", async_cases.OF_TWO, ids=lambda case: case.__name__)
 def test_starts_wait_for_nobody(case):
     run(2, case, "cpu")
+
+
+COALESCED = ["gathers", "scatters", "second_order", "different_needs", "in_any_order", "errors"]
+
+
+@pytest.mark.parametrize("case", COALESCED)
+def test_started_calls_of_several_tensors(case):
+    run(3, getattr(coalesced_cases, case))
 
 
 def destroyed(rank, world):
@@ -115,6 +126,60 @@ def test_a_rank_that_gave_up_a_call_is_out_of_step_for_good():
     for said in values(fresh(2, gives_up, env={**env, "SHEAF_CHECK": "1"})):
         assert "give this rank 3 rows, but it has 2" in said[0], said
         assert said[1:] == ["nothing was raised"] * 3, said
+
+
+def gives_up_in_every_way(rank, world):
+    """Calls that this rank gives up while others carry on, and what its next call of the same group is told."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    x, wrong = torch.ones(2, 3), [3] * world
+    ways = (
+        lambda group: sheaf.all_gather(x, sizes=wrong, group=group, async_op=True),
+        lambda group: sheaf.all_gather(x, sizes=[2.0] * world, group=group, async_op=True),
+        lambda group: sheaf.reduce_scatter(x, wrong, group=group, async_op=True),
+        lambda group: sheaf.all_gather_coalesced([x, x], sizes=wrong, group=group),
+        lambda group: sheaf.all_gather_coalesced([x, x], sizes=wrong, group=group, async_op=True),
+        lambda group: sheaf.reduce_scatter_coalesced([x, x], wrong, group=group, async_op=True),
+        lambda group: sheaf.reduce_scatter_coalesced([x, x], [[1, 1], None], group=group),
+        # These come with headers, since some sizes are to be learned.
+        lambda group: sheaf.all_gather_coalesced([x, x], sizes=[None, wrong], group=group),
+        lambda group: sheaf.all_gather_coalesced([x, x], sizes=[None, [2.0] * world], group=group),
+        lambda group: sheaf.all_gather_coalesced([x, x], sizes=[None, [2.0] * world], group=group, async_op=True),
+        lambda group: sheaf.all_gather_coalesced([x, x], sizes=[None, [2, 2], [2, 2]], group=group),
+    )
+    said = []
+    for way in ways:
+        group = dist.new_group()
+        sheaf.all_gather(x, group=group)
+        assert "sizes" in told(lambda way=way, group=group: way(group))
+        said.append(told(lambda group=group: sheaf.all_gather(x, group=group)))
+    return said
+
+
+def test_every_call_without_headers_that_is_given_up_is_known_to_be():
+    for said in values(fresh(2, gives_up_in_every_way, env={"SHEAF_ENGINE": "collectives"}, timeout=60)):
+        assert ["is out of step since" in text for text in said] == [True] * 7 + [False] * 4, said
+        assert said[7:] == ["nothing was raised"] * 4, said
+
+
+def interrupted(rank, world):
+    """Rank 0 is interrupted in a call that has not had its turn yet."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    x = torch.ones(2)
+    sheaf.all_gather(x, sizes=[2, 2], async_op=True).wait()
+    if rank == 1:
+        time.sleep(1.5)
+        return [sheaf.all_gather(x, sizes=[2, 2], async_op=True).wait().tensor.tolist()]
+    before = sheaf.all_gather(x, sizes=[2, 2], async_op=True)
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        sheaf.all_gather(x, sizes=[2, 2])
+    return [before.wait().tensor.tolist(), told(lambda: sheaf.all_gather(x, sizes=[2, 2]))]
+
+
+def test_a_rank_that_was_interrupted_before_its_turn_is_out_of_step():
+    said = values(fresh(2, interrupted, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
+    assert [one[0] for one in said] == [[1.0] * 4] * 2, said
+    assert "is out of step since all_gather #3" in said[0][1], said
 
 
 def waits_in_vain(rank, world):

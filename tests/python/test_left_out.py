@@ -68,18 +68,24 @@ def next_call(kind, x, y, other, group, way, timeout=None):
         sheaf.gather_sizes(x, group=group)
     elif kind == "reduce_scatter":
         sheaf.reduce_scatter(y.detach(), SIZES, group=group, timeout=timeout)
+    elif kind == "all_gather, sized":
+        sheaf.all_gather(x.detach(), sizes=SIZES, group=group, timeout=timeout)
     else:  # the backward of another call, of the same shape
         other.sum().backward()
 
 
 def without_headers(kind, width):
     """Neither side sends one: they end at the deadline."""
-    return kind in ("reduce_scatter", "backward") and width > 2 and sheaf.engine().cpu.startswith("c10d")
+    return (
+        kind in ("reduce_scatter", "all_gather, sized", "backward")
+        and width > 2
+        and sheaf.engine().cpu.startswith("c10d")
+    )
 
 
 def goes_on_without_headers(rank, world, way):
     """Rank 1 leaves out the backward of #2 and goes on with a call that is no match: all are told at the deadline."""
-    for kind in ("reduce_scatter", "backward"):
+    for kind in ("reduce_scatter", "all_gather, sized", "backward"):
         assert without_headers(kind, WIDTHS[1])
         group = dist.new_group()
         _, other = gathered(rank, WIDTHS[1], group, way, timeout=1.0)
