@@ -10,6 +10,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace sheaf::cuda {
 
@@ -17,21 +18,26 @@ inline void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-// Division without dividing. With inverse = floor((2^64 - 1) / value) the estimate is at most one too small.
+__device__ inline std::uint32_t high_half(std::uint32_t a, std::uint32_t b) { return __umulhi(a, b); }
+__device__ inline std::uint64_t high_half(std::uint64_t a, std::uint64_t b) { return __umul64hi(a, b); }
+
+// Division without dividing. With inverse = floor((2^bits - 1) / value) the estimate is at most one too small.
+template <class Number>
 struct divisor {
-  std::int64_t value = 1;
-  std::uint64_t inverse = ~0ull;
+  using bits = std::make_unsigned_t<Number>;
+  Number value = 1;
+  bits inverse = ~bits{0};
 
   divisor() = default;
-  explicit divisor(std::int64_t by) : value(by), inverse(~0ull / static_cast<std::uint64_t>(by)) {}
+  explicit divisor(Number by) : value(by), inverse(~bits{0} / static_cast<bits>(by)) {}
 
   struct result {
-    std::int64_t quotient;
-    std::int64_t rest;
+    Number quotient;
+    Number rest;
   };
-  __device__ result split(std::int64_t number) const {
-    std::int64_t quotient = static_cast<std::int64_t>(__umul64hi(static_cast<std::uint64_t>(number), inverse));
-    std::int64_t rest = number - quotient * value;
+  __device__ result split(Number number) const {
+    auto quotient = static_cast<Number>(high_half(static_cast<bits>(number), inverse));
+    Number rest = number - quotient * value;
     if (rest >= value) {
       rest -= value;
       ++quotient;
@@ -44,7 +50,8 @@ struct divisor {
 struct block {
   std::int64_t begin = 0;       // its first byte in every chunk
   std::byte* packed = nullptr;  // the block by itself
-  divisor width;                // its bytes in every chunk
+  divisor<std::int64_t> width;  // its bytes in every chunk
+  divisor<std::uint32_t> wide;  // the same in vectors, where all blocks are made of whole ones
   std::int64_t first_span = 0;  // pack: the first of its thread blocks in a tile
   int span = 0;                 // pack: the bytes that each of these writes
 };
@@ -65,8 +72,8 @@ struct many {
 };
 
 // The last of 2 * half entries (one, if half is 0) whose key is at most `key`.
-template <class Key>
-__device__ int search(Key&& at, int half, std::int64_t key) {
+template <class At, class Key>
+__device__ int search(At&& at, int half, Key key) {
   int found = 0;
   for (; half > 0; half /= 2) {
     if (at(found + half) <= key) found += half;

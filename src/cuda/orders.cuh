@@ -38,6 +38,19 @@ __device__ inline int clamp_to(std::int64_t value, int limit) {
   return static_cast<int>(max(std::int64_t{0}, min(value, std::int64_t{limit})));
 }
 
+// What the aligned copy wants to know of a block, counted in vectors.
+struct alignas(16) aligned_block {
+  std::uint32_t begin;
+  std::uint32_t width;
+  const uint4* packed;
+
+  aligned_block() = default;
+  __device__ explicit aligned_block(const block& from)
+      : begin(static_cast<std::uint32_t>(from.begin / vector_bytes)),
+        width(from.wide.value),
+        packed(reinterpret_cast<const uint4*>(from.packed)) {}
+};
+
 // A table where lanes can look up different ranks at once, which constant memory would serve one by one.
 template <class Table>
 struct near;
@@ -45,20 +58,15 @@ struct near;
 template <int length>
 struct near<few<length>> {
   struct memory {
-    std::int64_t begin[length + 1];
-    const std::byte* packed[length + 1];
+    aligned_block blocks[length + 1];
   };
   memory& copy;
 
   __device__ near(const few<length>& from, memory& to) : copy(to) {
-    for (int i = threadIdx.x; i <= length; i += threads) {
-      copy.begin[i] = from[i].begin;
-      copy.packed[i] = from[i].packed;
-    }
+    for (int i = threadIdx.x; i <= length; i += threads) copy.blocks[i] = aligned_block(from[i]);
     __syncthreads();
   }
-  __device__ std::int64_t begin(int rank) const { return copy.begin[rank]; }
-  __device__ const std::byte* packed(int rank) const { return copy.packed[rank]; }
+  __device__ const aligned_block& operator[](int rank) const { return copy.blocks[rank]; }
 };
 
 template <>
@@ -67,8 +75,7 @@ struct near<many> {
   many table;
 
   __device__ near(const many& from, memory&) : table(from) {}
-  __device__ std::int64_t begin(int rank) const { return table[rank].begin; }
-  __device__ const std::byte* packed(int rank) const { return table[rank].packed; }
+  __device__ aligned_block operator[](int rank) const { return aligned_block(table[rank]); }
 };
 
 // Packed blocks to the gathered tensor, in the tensor's order: neighbouring pieces belong to different ranks.
@@ -76,8 +83,9 @@ template <class Table>
 struct place_order {
   std::byte* whole;
   std::int64_t outer;
-  divisor chunk;
-  divisor count;
+  divisor<std::int64_t> chunk;
+  divisor<std::uint32_t> wide;  // the chunk in vectors, where all blocks are made of whole ones
+  divisor<std::int64_t> count;
   int span;
   int half;  // of the table's length
   Table table;
@@ -101,11 +109,10 @@ struct place_order {
       return {
           chunk * order.chunk.value + one.begin, width, source + chunk * width, {source, source + order.outer * width}};
     }
-    __device__ std::uintptr_t source(const lookup& table, std::int64_t position) const {
-      const auto [chunk, byte] = order.chunk.split(position);
-      const int rank = search([&](int i) { return table.begin(i); }, order.half, byte);
-      const auto begin = table.begin(rank);
-      return number(table.packed(rank)) + chunk * (table.begin(rank + 1) - begin) + (byte - begin);
+    __device__ const uint4* source(const lookup& table, std::uint32_t vector) const {
+      const auto [chunk, index] = order.wide.split(vector);
+      const aligned_block from = table[search([&](int i) { return table[i].begin; }, order.half, index)];
+      return from.packed + (std::uint64_t{chunk} * from.width + (index - from.begin));
     }
   };
 
@@ -135,7 +142,8 @@ struct pack_order {
   };
   struct view {
     const pack_order& order;
-    divisor width;
+    divisor<std::int64_t> width;
+    divisor<std::uint32_t> wide;
     std::uintptr_t first_source;
     share mine;
 
@@ -148,9 +156,9 @@ struct pack_order {
               first_source + index * order.chunk_bytes,
               {begin, begin + order.outer * order.chunk_bytes}};
     }
-    __device__ std::uintptr_t source(const lookup&, std::int64_t position) const {
-      const auto [chunk, byte] = width.split(position);
-      return first_source + chunk * order.chunk_bytes + byte;
+    __device__ const uint4* source(const lookup&, std::uint32_t vector) const {
+      const auto [chunk, index] = wide.split(vector);
+      return reinterpret_cast<const uint4*>(first_source + chunk * order.chunk_bytes) + index;
     }
   };
 
@@ -166,6 +174,7 @@ struct pack_order {
     const std::int64_t position = first - one.packed;
     return {*this,
             one.width,
+            one.wide,
             number(whole) + one.begin,
             {first, position, one.span, clamp_to(-position, one.span), clamp_to(end - first, one.span)}};
   }

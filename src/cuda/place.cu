@@ -18,6 +18,12 @@ namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+// For what is aligned; it is not looked at for anything else.
+divisor<std::uint32_t> in_vectors(std::int64_t bytes) {
+  constexpr auto most = std::int64_t{std::numeric_limits<std::uint32_t>::max()};
+  return divisor(static_cast<std::uint32_t>(std::clamp(bytes / vector_bytes, std::int64_t{1}, most)));
+}
+
 // The blocks that hold anything, without the table's padding.
 template <class Pointers>
 std::vector<block> full_blocks(const layout& at, const Pointers& pointer) {
@@ -25,12 +31,15 @@ std::vector<block> full_blocks(const layout& at, const Pointers& pointer) {
   for (int rank = 0; rank < static_cast<int>(at.sizes.size()); ++rank) {
     if (at.sizes[rank] == 0) continue;
     auto* const packed = const_cast<std::byte*>(static_cast<const std::byte*>(pointer(rank)));
-    full.push_back({at.block_offset(rank), packed, divisor(at.block_chunk_bytes(rank)), 0});
+    const auto width = at.block_chunk_bytes(rank);
+    full.push_back({at.block_offset(rank), packed, divisor(width), in_vectors(width)});
   }
   return full;
 }
 
+// Whether everything is made of whole vectors, no more than can be counted in 32 bits.
 bool all_aligned(const layout& at, const void* whole, std::span<const block> blocks) {
+  if (at.bytes() / vector_bytes > std::numeric_limits<std::uint32_t>::max()) return false;
   auto bits = reinterpret_cast<std::uintptr_t>(whole) | static_cast<std::uintptr_t>(at.chunk_bytes());
   for (const auto& one : blocks) bits |= reinterpret_cast<std::uintptr_t>(one.packed) | one.begin;
   return bits % vector_bytes == 0;
@@ -81,7 +90,8 @@ void place_blocks(const layout& at, std::vector<block>& blocks, std::byte* whole
   const int span = aligned ? aligned_bytes : span_for(pieces, capacity);
   const auto lead = reinterpret_cast<std::uintptr_t>(whole) % vector_bytes;
   with_table(blocks, {at.chunk_bytes()}, on, [&]<class Table>(const Table& table, int half) {
-    const place_order<Table> order{whole, at.outer, divisor(at.chunk_bytes()), divisor(count), span, half, table};
+    const place_order<Table> order{
+        whole, at.outer, divisor(at.chunk_bytes()), in_vectors(at.chunk_bytes()), divisor(count), span, half, table};
     launch(order, ceil_div(at.bytes() + lead, span), capacity, aligned, on);
   });
 }
