@@ -31,19 +31,6 @@ extern "C" int sheaf_place(std::int64_t outer, std::int64_t row_bytes, const std
   });
 }
 
-// As of what goes padded: the own block is copied into its slot, then all are placed.
-extern "C" int sheaf_copy_and_place(std::int64_t outer, std::int64_t row_bytes, const std::int64_t* sizes, int world,
-                                    const void* own, void* slot, std::int64_t own_bytes, const void* blocks,
-                                    void* whole, void* on) {
-  return moved(outer, row_bytes, sizes, world, [&](const sheaf::layout& at) {
-    const auto stream = static_cast<sheaf::cuda::stream>(on);
-    if (cudaMemcpyAsync(slot, own, own_bytes, cudaMemcpyDeviceToDevice, stream) != cudaSuccess) {
-      throw std::runtime_error("the copy failed");
-    }
-    sheaf::cuda::place(at, blocks, whole, stream);
-  });
-}
-
 extern "C" int sheaf_pack(std::int64_t outer, std::int64_t row_bytes, const std::int64_t* sizes, int world,
                           const void* whole, void* blocks, void* on) {
   return moved(outer, row_bytes, sizes, world, [&](const sheaf::layout& at) {

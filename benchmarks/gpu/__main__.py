@@ -27,12 +27,20 @@ one device copy of N, beside `torch.cat` and one strided copy a rank.
 LOCAL = """### Local work
 
 What a rank's device does beside the collective, eight ranks. Along dim 0 Sheaf copies its own block; along dim 1 its
-kernel places all blocks; up to 4 MiB, padded, it does both along either. The padded way pads its own block, joins the
-padded ones and picks the rows that are real.
+kernel places all blocks. The padded way pads its own block, joins the padded ones and picks the rows that are real.
 """
 WHOLE = """### Whole gathers, 4 ranks on one GPU
 
 Over sockets, since ranks that share a GPU have no faster way. Ratios are times of the other way over Sheaf's.
+"""
+AT_ONCE = """They use it at the same time, by NVIDIA's multi-process service, as ranks with a GPU each would.
+"""
+IN_TURNS = """The GPU is one rank's at a time, for some milliseconds: what small tensors wait for is not the sockets
+but their turns, and all that counts is how many collectives there are.
+"""
+TURNS = """### The same without the service
+
+Ratios are times of the other way over Sheaf's.
 """
 STARTED = f"""### Calls that are started
 
@@ -42,9 +50,10 @@ late has its result.
 CHOICES = """### Ways not taken, and taken
 
 Ratios are times of the other way over the first one's, which is what Sheaf does: uneven blocks by one group of
-broadcasts straight into place, but padded to the longest and by one even collective up to 4 MiB in all; "staged" is the
-group into memory where every block begins at a multiple of 16 bytes, and a copy from there. Sums by all_to_all and in
-rank order, against a group of NCCL's reduces. Eight tensors in one call, packed, against eight calls.
+broadcasts straight into place, but padded to the longest and by one even collective up to 32 KiB in all; "staged" is
+the group into memory where every block begins at a multiple of 16 bytes, and a copy from there. Sums by all_to_all and
+in rank order, against a group of NCCL's reduces. Eight tensors in one call, packed, against eight calls. Ranks share
+the GPU as above.
 """
 
 
@@ -59,20 +68,28 @@ def section(device: str, library: str | None, quick: bool) -> str:
     moves = kernels.table(library) if library else []
     say("local work")
     passes = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
-    say("whole gathers, four ranks")
-    gathers = whole.table(device, 4, [1, 256] if quick else [1, 64, 1024, 64 * 1024], 3 if quick else 9)
+    with ranks.at_once(device) as together:
+        say(f"whole gathers, four ranks {'at once' if together else 'in turns'}")
+        gathers = whole.table(device, 4, [1, 256] if quick else [1, 64, 1024, 64 * 1024], 3 if quick else 9)
+        say("other ways")
+        kibs = [1, 64] if quick else [1, 16, 64, 256, 1024, 4096, 16384, 65536]
+        others = choices.tables(device, 4, kibs, 3 if quick else 9)
+    turns = []
+    if together:
+        say("whole gathers, four ranks in turns")
+        turns = whole.table(device, 4, [1, 64 * 1024], 5)
     say("calls that are started")
     starts = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)
-    say("other ways")
-    others = choices.tables(device, 4, [1, 64] if quick else [64, 256, 1024, 4096, 16384, 65536], 3 if quick else 9)
-    promised = [*must_show.placing(moves), *must_show.local_work(passes)]
-    promised += [*must_show.whole_gathers(gathers), *must_show.starts(starts)]
+    promised = [*must_show.placing(moves), *must_show.local_work(passes), *must_show.whole_gathers(gathers, "")]
+    promised += [*must_show.whole_gathers(turns, ", in turns")] if turns else []
+    promised += must_show.starts(starts)
     told = {
         f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; medians of ways that take turns.\n": [],
         PROMISES: must_show.table(promised),
         KERNELS: moves,
         LOCAL: passes,
-        WHOLE: gathers,
+        f"{WHOLE}\n{AT_ONCE if together else IN_TURNS}": gathers,
+        **({f"{TURNS}\n{IN_TURNS}": turns} if turns else {}),
         STARTED: starts,
         CHOICES: [],
     }

@@ -51,7 +51,7 @@ def reduces(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
 def compared(ms: dict[str, float]) -> list[str]:
     """The first way's milliseconds, and how many times as long the others take."""
     first, *others = ms.values()
-    return [f"{first:.2f}", *(f"{other / first:.2f}" for other in others)]
+    return [f"{first:.3f}", *(f"{other / first:.2f}" for other in others)]
 
 
 def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
@@ -70,7 +70,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
             ms = in_turns(ways, device, rounds, calls, dist.barrier)
             if rank == 0:
                 cells = [
-                    f"{ms['broadcasts']:.2f}",
+                    f"{ms['broadcasts']:.3f}",
                     *(f"{ms[way] / ms['broadcasts']:.2f}" for way in ways if way != "broadcasts"),
                 ]
                 print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(cells)} |", flush=True)
@@ -103,7 +103,7 @@ def compare_several(kib: int, device: str, rounds: int, calls: int) -> None:
         ms = in_turns(ways, device, rounds, calls, dist.barrier)
         if rank == 0:
             print(
-                f"several | {kib} KiB | {pattern} | {ms['at once']:.2f} | {ms['one by one'] / ms['at once']:.2f} |",
+                f"several | {kib} KiB | {pattern} | {ms['at once']:.3f} | {ms['one by one'] / ms['at once']:.2f} |",
                 flush=True,
             )
 

@@ -59,7 +59,6 @@ class Kernels:
     def __init__(self, library: str) -> None:
         loaded = ctypes.CDLL(library)
         self._place, self._pack = loaded.sheaf_place, loaded.sheaf_pack
-        self._copy_and_place = loaded.sheaf_copy_and_place
 
     def place(self, scene: Scene, outer: int) -> Move:
         return self._bound(self._place, scene, outer)
@@ -67,14 +66,10 @@ class Kernels:
     def pack(self, scene: Scene, outer: int) -> Move:
         return self._bound(self._pack, scene, outer)
 
-    def copy_and_place(self, scene: Scene, outer: int, own: torch.Tensor, slot: torch.Tensor) -> Move:
-        first = (ctypes.c_void_p(own.data_ptr()), ctypes.c_void_p(slot.data_ptr()), ctypes.c_int64(own.nbytes))
-        return self._bound(self._copy_and_place, scene, outer, first)
-
     @staticmethod
-    def _bound(function: Callable[..., int], scene: Scene, outer: int, first: tuple[object, ...] = ()) -> Move:
+    def _bound(function: Callable[..., int], scene: Scene, outer: int) -> Move:
         sizes = (ctypes.c_int64 * len(scene.sizes))(*scene.sizes)
-        head = (ctypes.c_int64(outer), ctypes.c_int64(scene.row_bytes), sizes, ctypes.c_int(len(scene.sizes)), *first)
+        head = (ctypes.c_int64(outer), ctypes.c_int64(scene.row_bytes), sizes, ctypes.c_int(len(scene.sizes)))
 
         def move(source: torch.Tensor, to: torch.Tensor) -> None:
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)

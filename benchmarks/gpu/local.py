@@ -9,8 +9,6 @@ from benchmarks.padded import padded_to, without_padding
 
 ROW = 1024
 """Elements of a row, or chunks of an inner dim."""
-PADDED = 4 * MIB
-"""What Sheaf pads, at most: `padded_bytes` in src/c10d/collectives.cpp."""
 
 
 def padded_local(padded: list[torch.Tensor], own: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
@@ -23,18 +21,15 @@ def sheaf_work(
     kernels: Kernels | None, blocks: list[torch.Tensor], sizes: list[int], dim: int, whole: torch.Tensor
 ) -> Body | None:
     """What Sheaf does: along dim 0 the collective puts the others' blocks in their places, and the own one is copied;
-    along others all are placed. What goes padded is copied, and placed along any dim."""
-    padded = WORLD * max(sizes) * ROW * 4 <= PADDED
-    own = blocks[0].flatten()
-    if dim == 0 and not padded:
+    along others all are placed."""
+    if dim == 0:
+        own = blocks[0].flatten()
         to = whole.view(-1)[: own.numel()]
         return lambda: to.copy_(own)
     if not kernels:
         return None
     packed = torch.cat([block.flatten() for block in blocks])
-    outer, widths = (ROW, sizes) if dim == 1 else (1, [rows * ROW for rows in sizes])
-    scene = Scene("", whole.dtype, 1, tuple(widths))
-    place = kernels.copy_and_place(scene, outer, own, packed) if padded else kernels.place(scene, outer)
+    place = kernels.place(Scene("", whole.dtype, 1, tuple(sizes)), ROW)
     return lambda: place(packed, whole)
 
 

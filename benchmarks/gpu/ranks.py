@@ -2,11 +2,36 @@
 """Ranks as processes that share one device: NCCL must take them for hosts of their own."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch.distributed as dist
+
+
+@contextmanager
+def at_once(device: str) -> Iterator[bool]:
+    """Ranks that are made in here use the GPU at the same time, by NVIDIA's multi-process service, if there is one: it
+    says so. Otherwise they take turns."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if device != "cuda" or not control:
+        yield False
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        begun = subprocess.run([control, "-d"], env={**os.environ, **where}, timeout=30, check=False).returncode == 0
+        if begun:
+            os.environ.update(where)
+        try:
+            yield begun
+        finally:
+            if begun:
+                subprocess.run([control], input="quit\n", text=True, timeout=60, check=False)
+                for name in where:
+                    del os.environ[name]
 
 
 def lines_of(part: str, device: str, world: int, kibs: list[int], rounds: int) -> list[str]:

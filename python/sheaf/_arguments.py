@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -101,6 +101,25 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
     if not is_compiling() and sum(map(abs, sizes)) >= 2**63:
         no(f"sizes must add up to what 63 bits hold, got {list(sizes)}")
     return torch.tensor(sizes, dtype=torch.int64)
+
+
+def total(sizes: Sizes) -> Any:
+    """What they add up to; for a compiler a number it does not know yet."""
+    if not isinstance(sizes, torch.Tensor):
+        return sum(sizes)
+    return sum(sizes.tolist()) if _is_known(sizes) else sizes.sum().item()
+
+
+def own(sizes: Sizes, where: Ranks) -> Any:
+    """The one of this rank, likewise."""
+    if not isinstance(sizes, torch.Tensor):
+        return sizes[where.rank]
+    return sizes.tolist()[where.rank] if _is_known(sizes) else sizes[where.rank].item()
+
+
+def _is_known(sizes: torch.Tensor) -> bool:
+    """Whether its numbers can be had at once, which takes a tenth of the time of an op."""
+    return type(sizes) is torch.Tensor and not is_compiling()
 
 
 def alone(x: torch.Tensor) -> torch.Tensor:

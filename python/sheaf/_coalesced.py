@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.compiler import is_compiling
 
-from sheaf._arguments import Sizes, Timeout, check_types, refuse, rows
+from sheaf._arguments import Sizes, Timeout, check_types, own, refuse, rows, total
 from sheaf._group import Ranks
 
 ManySizes: TypeAlias = Sizes | Sequence[Sizes | None] | None
@@ -102,8 +102,8 @@ class Each:
     def totals(self) -> list[Any]:
         """Every tensor's rows in all, where all sizes were given."""
         if self.shares_sizes:
-            return [_total(self.given[0], self.rows[0])] * len(self.tensors)
-        return [_total(one, row) for one, row in zip(self.given, self.rows, strict=True)]
+            return [self._total(0)] * len(self.tensors)
+        return [self._total(i) for i in range(len(self.tensors))]
 
     def own(self) -> list[Any]:
         """Every tensor's own rows, where all sizes were given."""
@@ -111,10 +111,15 @@ class Each:
             return [self._own(0)] * len(self.tensors)
         return [self._own(i) for i in range(len(self.tensors))]
 
+    def _total(self, i: int) -> Any:
+        return total(self._numbers(i))
+
     def _own(self, i: int) -> Any:
-        given, row = self.given[i], self.rows[i]
-        assert row is not None
-        return row[self.where.rank].item() if isinstance(given, torch.Tensor) else given[self.where.rank]
+        return own(self._numbers(i), self.where)
+
+    def _numbers(self, i: int) -> Any:
+        """The sizes of a tensor as numbers, which a compiler may know already, or where numbers can be read."""
+        return self.rows[i] if isinstance(self.given[i], torch.Tensor) else self.given[i]
 
     def alone(self, timeout: float | None) -> list[torch.Tensor]:
         """In a group of one: all local checks, and every tensor's sizes."""
@@ -141,8 +146,3 @@ def _is_one_row(sizes: object) -> bool:
     if not isinstance(sizes, list | tuple):
         return True
     return all(isinstance(size, int | torch.SymInt) for size in sizes)
-
-
-def _total(given: Any, row: torch.Tensor | None) -> Any:
-    assert row is not None
-    return row.sum().item() if isinstance(given, torch.Tensor) else sum(given)

@@ -9,7 +9,7 @@ import torch
 from torch.compiler import is_compiling
 from torch.utils._pytree import _register_namedtuple
 
-from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds, total
 from sheaf._call import call
 from sheaf._group import Group, Ranks, process_group, ranks
 from sheaf._handle import Finished, Handle
@@ -163,11 +163,11 @@ def _all_gather(
             return made(call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
         given = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=limit)
-    total = given.sum().item() if sizes is None or isinstance(sizes, torch.Tensor) else sum(sizes)
-    gathered = call(
-        torch.ops.sheaf.all_gather_sized, x, given, total, dim, where.world, "sum", where.name, grad=grad, timeout=limit
-    )
-    return Gathered(gathered, given)
+    rows_in_all = total(given if sizes is None or isinstance(sizes, torch.Tensor) else sizes)
+    keywords = {} if grad == "sum" else {"grad": grad}  # the same as the mode, where it is not said
+    op = torch.ops.sheaf.all_gather_sized
+    gathered = call(op, x, given, rows_in_all, dim, where.world, "sum", where.name, timeout=limit, **keywords)
+    return made((gathered, given))
 
 
 def gather_sizes(x: torch.Tensor, dim: int = 0, *, group: Group = None, timeout: Timeout = None) -> torch.Tensor:

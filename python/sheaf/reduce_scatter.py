@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, overload
 
 import torch
 
-from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds
+from sheaf._arguments import Sizes, Timeout, alone, check_types, own, refuse, rows, seconds
 from sheaf._call import call
 from sheaf._group import Group, ranks
 from sheaf._handle import Finished, Handle
@@ -104,10 +104,9 @@ def reduce_scatter(
         return Handle(call(start, y, given, dim, where.world, op, where.name, timeout=seconds(timeout)), _only)
     # A row of sizes that is too short is the op's to refuse.
     known = given.dim() == 1 and where.rank < given.shape[0]
-    own = (given[where.rank].item() if isinstance(sizes, torch.Tensor) else sizes[where.rank]) if known else 0
-    mine: torch.Tensor = call(
-        torch.ops.sheaf.reduce_scatter_sized, y, given, own, dim, where.world, op, where.name, timeout=seconds(timeout)
-    )
+    rows_here = own(given if isinstance(sizes, torch.Tensor) else sizes, where) if known else 0
+    scatter = torch.ops.sheaf.reduce_scatter_sized
+    mine: torch.Tensor = call(scatter, y, given, rows_here, dim, where.world, op, where.name, timeout=seconds(timeout))
     return mine
 
 

@@ -9,7 +9,7 @@ namespace sheaf::c10d_engine {
 namespace {
 
 // Ragged blocks of at most this, padded, go by one even collective: each message of a grouped one costs more.
-constexpr std::int64_t padded_bytes = std::int64_t{4} << 20;
+constexpr std::int64_t padded_bytes = std::int64_t{32} << 10;
 // From here on an owner of much more than the others has its sums shared out.
 constexpr std::int64_t large_block = std::int64_t{1} << 20;
 constexpr std::int64_t grain = 16;  // of vectors, and a multiple of every element's size
