@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, NoReturn, TypeAlias
 
 import torch
+from torch._C._functorch import TransformType
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.compiler import is_compiling
@@ -18,6 +19,7 @@ Timeout: TypeAlias = float | timedelta | None
 _TRACED = frozenset((FakeTensor, FunctionalTensor))
 _PLAIN = _TRACED | {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 _TIMES = (int, float, timedelta)
+_NO_TRANSFORMS = "torch.func transforms are not supported, but for vmap: use torch.autograd.grad"
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
@@ -43,6 +45,8 @@ def check_types(
     """What torch would refuse, or a subclass take for itself, before the op sees it and the other ranks hear of it.
     `of` says which of several tensors it is, `later` that the call is only started."""
     if is_compiling():
+        if _is_transformed():  # all ranks compile the same, and come here
+            raise ValueError(f"{op}: {of}{_NO_TRANSFORMS}")
         return
     if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
         refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized, later=later)
@@ -64,7 +68,7 @@ def _objection(x: object, dim: object, mode: object, timeout: object) -> str | N
         advice = "its to_local()" if hasattr(x, "to_local") else "a plain torch.Tensor"
         return f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}"
     if _is_wrapped(x) and _is_differentiated(x):
-        return "torch.func transforms are not supported, but for vmap: use torch.autograd.grad"
+        return _NO_TRANSFORMS
     if x.is_nested:  # torch has no kernel of ours to call for these
         return "nested tensors are not taken: pass the values and gather along their ragged dim"
     if x.is_meta and type(x) not in _TRACED:  # torch would call the fake kernel, and no other rank would know
@@ -80,6 +84,15 @@ def _is_differentiated(x: torch.Tensor) -> bool:
             return True
         x = functions.get_unwrapped(x)
     return False
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func differentiates what is being compiled, seen as it is traced: tensors show nothing then."""
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    return any(one.key() in (TransformType.Grad, TransformType.Jvp) for one in stack)
+
+
+_is_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = True, later: bool = False) -> torch.Tensor:
@@ -103,11 +116,18 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
     return torch.tensor(sizes, dtype=torch.int64)
 
 
-def total(sizes: Sizes) -> Any:
-    """What they add up to; for a compiler a number it does not know yet."""
+def total(sizes: Sizes, x: torch.Tensor, dim: int, *, learned: bool = False) -> Any:
+    """What they add up to. A compiler does not know it yet, and is told that it is no less than what `x` has: Inductor
+    is at a loss with products of both otherwise. If it is less, in sizes that were given, the op refuses."""
     if not isinstance(sizes, torch.Tensor):
         return sum(sizes)
-    return sum(sizes.tolist()) if _is_known(sizes) else sizes.sum().item()
+    if _is_known(sizes):
+        return sum(sizes.tolist())
+    found = sizes.sum().item()
+    if not learned:
+        return torch.sym_max(found, x.shape[dim])
+    torch._check(found >= x.shape[dim])
+    return found
 
 
 def own(sizes: Sizes, where: Ranks) -> Any:
@@ -129,4 +149,6 @@ def alone(x: torch.Tensor) -> torch.Tensor:
 
 
 def seconds(timeout: Timeout) -> float | None:
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if not isinstance(timeout, timedelta):
+        return timeout
+    return timeout.days * 86_400 + timeout.seconds + timeout.microseconds * 1e-6  # as a compiler can read it

@@ -62,6 +62,7 @@ class Each:
 
     def _check_types(self, timeout: Timeout) -> None:
         if is_compiling():
+            check_types(self.op, self.tensors[0], self.dims[0], self.where, sized=self.sized)
             return
         for i, (x, dim, mode) in enumerate(zip(self.tensors, self.dims, self.modes, strict=True)):
             of = f"tensor {i}: "
@@ -100,7 +101,7 @@ class Each:
         return torch.stack([learned if row is None else row for row in self.rows])
 
     def totals(self) -> list[Any]:
-        """Every tensor's rows in all, where all sizes were given."""
+        """Every tensor's rows in all, where all sizes are known."""
         if self.shares_sizes:
             return [self._total(0)] * len(self.tensors)
         return [self._total(i) for i in range(len(self.tensors))]
@@ -112,14 +113,14 @@ class Each:
         return [self._own(i) for i in range(len(self.tensors))]
 
     def _total(self, i: int) -> Any:
-        return total(self._numbers(i))
+        return total(self._numbers(i), self.tensors[i], self.dims[i], learned=self.given[i] is None)
 
     def _own(self, i: int) -> Any:
         return own(self._numbers(i), self.where)
 
     def _numbers(self, i: int) -> Any:
-        """The sizes of a tensor as numbers, which a compiler may know already, or where numbers can be read."""
-        return self.rows[i] if isinstance(self.given[i], torch.Tensor) else self.given[i]
+        """The sizes of a tensor: as they were given, if as numbers, which a compiler may know."""
+        return self.given[i] if isinstance(self.given[i], list | tuple) else self.rows[i]
 
     def alone(self, timeout: float | None) -> list[torch.Tensor]:
         """In a group of one: all local checks, and every tensor's sizes."""

@@ -5,6 +5,7 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.distributed as dist
+from torch.compiler import is_compiling
 from torch.distributed.device_mesh import DeviceMesh
 
 Group: TypeAlias = dist.ProcessGroup | str | DeviceMesh | tuple[DeviceMesh, int | str] | None
@@ -33,12 +34,23 @@ def ranks(group: Group) -> Ranks:
         if group is not None:
             raise ValueError("a group was given, but torch.distributed is not initialized: call init_process_group")
         return Ranks("", 0, 1)
+    if isinstance(group, str) and is_compiling():
+        return Ranks(group, *_rank_and_size(group))
     if group is not None:
         found = process_group(group)
     rank = found.rank()
     if rank < 0:
         raise ValueError("this process is not a rank of the group: call only where it is")
     return Ranks(found.group_name, rank, found.size())
+
+
+def _rank_and_size(name: str) -> tuple[int, int]:
+    """Of a group, as constants: a compiler cannot follow from a name to its group."""
+    found = ranks(process_group(name))
+    return found.rank, found.world
+
+
+_rank_and_size._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compiler's way would import a lot
 
 
 def process_group(group: Group) -> dist.ProcessGroup:

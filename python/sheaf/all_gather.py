@@ -163,7 +163,8 @@ def _all_gather(
             return made(call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
         given = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=limit)
-    rows_in_all = total(given if sizes is None or isinstance(sizes, torch.Tensor) else sizes)
+    numbers = given if sizes is None or isinstance(sizes, torch.Tensor) else sizes
+    rows_in_all = total(numbers, x, dim, learned=sizes is None)
     keywords = {} if grad == "sum" else {"grad": grad}  # the same as the mode, where it is not said
     op = torch.ops.sheaf.all_gather_sized
     gathered = call(op, x, given, rows_in_all, dim, where.world, "sum", where.name, timeout=limit, **keywords)
@@ -201,8 +202,10 @@ def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Ten
     ndim = gathered.dim()
     if not -ndim <= dim < ndim:
         raise ValueError(f"split: dim must be from {-ndim} to {ndim - 1}, got {dim}")
-    if not torch.compiler.is_compiling():
-        _check_not_negative("split", given)
+    if is_compiling():  # which knows no values, and must be told what follows from them
+        torch._check(sum(given) == gathered.shape[dim])
+        return torch.split(gathered, given, dim)
+    _check_not_negative("split", given)
     if sum(given) != gathered.shape[dim]:
         raise ValueError(f"split: sizes {given} add up to {sum(given)}, but the tensor has {gathered.shape[dim]} rows")
     return torch.split(gathered, given, dim)
@@ -217,7 +220,7 @@ def offset(sizes: Sizes, group: Group = None) -> int:
     where = ranks(group)
     if len(sizes) != where.world:
         raise ValueError(f"offset: sizes must have {where.world} entries, one a rank, got {len(sizes)}")
-    if not torch.compiler.is_compiling():  # a compiler sees no values
+    if not is_compiling():  # a compiler sees no values
         _check_not_negative("offset", [int(size) for size in sizes])
     return int(sum(int(size) for size in sizes[: where.rank]))
 

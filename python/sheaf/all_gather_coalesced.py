@@ -144,7 +144,7 @@ def _all_gather_coalesced(each: Each, where: Ranks, timeout: Timeout) -> tuple[G
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
         learned = call(ops.gather_sizes_coalesced, each.tensors, each.dims, where.world, where.name, timeout=limit)
         each.rows = [learned[i] if row is None else row for i, row in enumerate(each.rows)]
-        given, totals = each.table(), [row.sum().item() for row in each.rows if row is not None]
+        given, totals = each.table(), each.totals()
     gathered = call(
         ops.all_gather_coalesced_sized,
         each.tensors,

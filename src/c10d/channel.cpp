@@ -2,6 +2,7 @@
 #include "c10d/channel.hpp"
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
 
 #include <sheaf/error.hpp>
 
@@ -12,6 +13,11 @@ namespace {
 
 // Users' own messages have small tags: Sheaf's have this bit.
 constexpr int tag_range = 1 << 30;
+
+// A profiler's session may be over before a message comes, and torch would still write its end there.
+struct unprofiled {
+  const at::RecordFunctionGuard off{false};
+};
 
 at::Tensor as_tensor(const memory& bytes) {
   return at::from_blob(bytes.data, {static_cast<std::int64_t>(bytes.size)}, at::TensorOptions(at::kByte));
@@ -27,6 +33,7 @@ std::string channel::describe() const {
 
 std::unique_ptr<p2p::transfer> channel::send(int peer, std::uint32_t tag, memory bytes) {
   try {
+    const unprofiled message;
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
     auto work = backend(c10::DeviceType::CPU)->send(tensors, peer, tag_range | static_cast<int>(tag));
     return std::make_unique<transfer>(std::move(work), std::move(bytes), group(), is_gloo_);
@@ -37,6 +44,7 @@ std::unique_ptr<p2p::transfer> channel::send(int peer, std::uint32_t tag, memory
 
 std::unique_ptr<p2p::transfer> channel::receive(int peer, std::uint32_t tag, memory bytes) {
   try {
+    const unprofiled message;
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
     auto work = backend(c10::DeviceType::CPU)->recv(tensors, peer, tag_range | static_cast<int>(tag));
     return std::make_unique<transfer>(std::move(work), std::move(bytes), group(), is_gloo_);

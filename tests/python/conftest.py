@@ -35,7 +35,15 @@ def on_gpu() -> Iterator[None]:
         pool.close_all()
 
 
-LONG = ("test_compat", "test_compile", "test_cpp_on_gloo", "test_deadlines", "test_left_out")
+LONG = (
+    "test_compat",
+    "test_compile",
+    "test_compile_order",
+    "test_compile_uses",
+    "test_cpp_on_gloo",
+    "test_deadlines",
+    "test_left_out",
+)
 """What takes long on each engine: `make test` runs it on c10d, `make slow-test` on the other."""
 
 

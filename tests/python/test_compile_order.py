@@ -8,6 +8,7 @@ import sheaf
 from compiled import BACKENDS, RUNS_INDUCTOR, WHY_NOT, compiling, number, ran
 from pool import run
 
+pytestmark = pytest.mark.usefixtures("engine")
 WIDTHS = [3, 5, 2]
 
 

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""What programs do with a compiled gather, and what they cannot: groups by name, split, timeouts, transforms."""
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+import sheaf
+from compiled import compiling
+from pool import run
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def uses(world):
+    """Losses of x and every rank's rows, by name."""
+    group = dist.group.WORLD
+    name = group.group_name
+    module = sheaf.nn.AllGather(group=group)
+    limit = timedelta(seconds=30)
+
+    def summed_by_name(x, rows):
+        y = sheaf.all_gather(x, group=name).tensor
+        ((z, _),) = sheaf.all_gather_coalesced([x], group=name)
+        (mine,) = sheaf.reduce_scatter_coalesced([y * z], rows, group=name)
+        return (mine * sheaf.reduce_scatter(y, rows, group=name)).sum() * sheaf.offset(rows, group=name)
+
+    def split_up(x, rows):
+        y, learned = sheaf.all_gather(x)
+        both = zip(sheaf.split(y, learned), sheaf.split(y * y, rows), strict=True)
+        return sum((i + 1) * (a.sin() * b).sum() for i, (a, b) in enumerate(both))
+
+    return {
+        "module": lambda x, rows: (module(x).tensor * module(x, rows).tensor).sum(),
+        "by name": summed_by_name,
+        "split": split_up,
+        "timedelta": lambda x, rows: sheaf.all_gather(x, timeout=limit).tensor.sin().sum(),
+    }
+
+
+def like_eager(rank, world):
+    for name, body in uses(world).items():
+        with compiling():
+            compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
+            for more in (0, 3):
+                rows = torch.tensor([r + 2 + more for r in range(world)])
+                results = []
+                for call in (body, compiled):
+                    x = torch.linspace(0.1, 1.0, (rank + 2 + more) * 3).view(-1, 3).requires_grad_()
+                    loss = call(x, rows)
+                    loss.backward()
+                    results.append((loss.detach(), x.grad))
+                torch.testing.assert_close(*results, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_like_eager(world):
+    run(world, like_eager, timeout=120)
+
+
+def transformed(rank, world):
+    """Tangents would be lost without a word."""
+    x = torch.ones(2, 3)
+    calls = (
+        lambda x: sheaf.all_gather(x).tensor,
+        lambda x: sheaf.all_gather(x, sizes=[2] * world, grad="own").tensor,
+        lambda x: sheaf.all_gather_coalesced([x, x])[1].tensor,
+        lambda x: sheaf.reduce_scatter(x, [2] + [0] * (world - 1)),
+        lambda x: sheaf.all_gather(x, async_op=True).wait().tensor,
+    )
+    for call in calls:
+        for transform in (
+            lambda x, call=call: torch.func.jvp(call, (x,), (x,)),
+            lambda x, call=call: torch.func.grad(lambda x: call(x).sum())(x),
+            lambda x, call=call: torch.func.vmap(torch.func.grad(lambda x: call(x).sum()))(x[None]),
+        ):
+            for fullgraph in (True, False):
+                torch._dynamo.reset()
+                with pytest.raises(Exception, match=r"torch\.func transforms are not supported"):
+                    torch.compile(transform, fullgraph=fullgraph, backend="aot_eager")(x)
+    assert sheaf.all_gather(x).tensor.shape == (2 * world, 3), "the group works on"
+
+
+def test_transforms_are_refused():
+    run(2, transformed, timeout=120)
+
+
+def contrastive(rank, world):
+    def learned(x, rows):
+        y, sizes = sheaf.all_gather(x)
+        return cross_entropy(x @ y.t(), torch.arange(x.shape[0]) + sheaf.offset(sizes))
+
+    def given(x, rows):
+        return cross_entropy(x @ sheaf.all_gather(x, sizes=rows).tensor.t(), torch.arange(x.shape[0]))
+
+    def several(x, rows):
+        (y, _), (z, _) = sheaf.all_gather_coalesced([x, x * 2])
+        return cross_entropy(x @ (y + z).t(), torch.arange(x.shape[0]))
+
+    for body in (learned, given, several):
+        with compiling():
+            compiled = torch.compile(body, fullgraph=True)
+            for more in (0, 1, 4):
+                rows = torch.tensor([r + 2 + more for r in range(world)])
+                results = []
+                for call in (body, compiled):
+                    torch.manual_seed(rank)
+                    x = torch.randn(rank + 2 + more, 4, requires_grad=True)
+                    loss = call(x, rows)
+                    loss.backward()
+                    results.append((loss.detach(), x.grad))
+                torch.testing.assert_close(*results, msg=lambda text, body=body: f"{body.__name__}: {text}")
+
+
+@pytest.mark.slow
+def test_a_contrastive_loss_under_inductor():
+    """A product of the own and the gathered rows, whose numbers it does not know to be related."""
+    run(2, contrastive, timeout=200)
