@@ -46,7 +46,7 @@ struct divisor {
   }
 };
 
-// One rank's block. Empty ones are left out of a table.
+// One rank's block. Empty ones are left out of a table, which is sorted by `begin`.
 struct block {
   std::int64_t begin = 0;       // its first byte in every chunk
   std::byte* packed = nullptr;  // the block by itself
@@ -56,19 +56,27 @@ struct block {
   int span = 0;                 // pack: the bytes that each of these writes
 };
 
-// Entries are padded to a power of two, so that a search needs no bounds, and one more says where the last block ends.
-template <int length>
-struct few {
-  block entries[length + 1];
-
-  explicit few(std::span<const block> from) { std::copy(from.begin(), from.end(), entries); }
-  __device__ const block& operator[](int i) const { return entries[i]; }
+// The same where everything is made of whole vectors of 16 bytes, and counted in them.
+struct alignas(16) vector_block {
+  std::uint32_t begin;
+  std::uint32_t width;
+  uint4* packed;
 };
 
-struct many {
-  const block* entries;
+// Entries are padded to a power of two, so that a search needs no bounds, and one more says where the last block ends.
+template <class Entry, int length>
+struct few {
+  Entry entries[length + 1];
 
-  __device__ const block& operator[](int i) const { return entries[i]; }
+  explicit few(std::span<const Entry> from) { std::copy(from.begin(), from.end(), entries); }
+  __device__ const Entry& operator[](int i) const { return entries[i]; }
+};
+
+template <class Entry>
+struct many {
+  const Entry* entries;
+
+  __device__ const Entry& operator[](int i) const { return entries[i]; }
 };
 
 // The last of 2 * half entries (one, if half is 0) whose key is at most `key`.
@@ -81,35 +89,38 @@ __device__ int search(At&& at, int half, Key key) {
   return found;
 }
 
-constexpr int block_batch = 64;
+constexpr int batch = 64;
 
-static __global__ void write_blocks(const __grid_constant__ few<block_batch> from, block* to, int count) {
+template <class Entry>
+__global__ void write_entries(const __grid_constant__ few<Entry, batch> from, Entry* to, int count) {
   if (const int i = threadIdx.x; i < count) to[i] = from[i];
 }
 
 // A table in device memory for what is launched on a stream while this lives. It travels as kernel parameters: a copy
 // from host memory may wait for the stream, and in a captured graph would read host memory long gone.
-class device_blocks {
+template <class Entry>
+class device_table {
  public:
-  device_blocks(std::size_t count, cudaStream_t on) : on_(on) {
-    check(cudaMallocAsync(&data_, count * sizeof(block), on), "cudaMallocAsync");
-  }
-  device_blocks(const device_blocks&) = delete;
-  device_blocks& operator=(const device_blocks&) = delete;
-  ~device_blocks() { cudaFreeAsync(data_, on_); }
-
-  void write(std::span<const block> from) {
-    cudaLaunchConfig_t config{.gridDim = dim3(1), .blockDim = dim3(block_batch), .stream = on_};
-    for (std::size_t done = 0; done < from.size(); done += block_batch) {
-      const auto part = from.subspan(done, std::min<std::size_t>(block_batch, from.size() - done));
-      const few<block_batch> parameters(part);
-      auto* const to = static_cast<block*>(data_) + done;
-      check(cudaLaunchKernelEx(&config, write_blocks, parameters, to, static_cast<int>(part.size())), "launch");
+  device_table(std::span<const Entry> from, cudaStream_t on) : device_table(from.size(), on) {
+    cudaLaunchConfig_t config{.gridDim = dim3(1), .blockDim = dim3(batch), .stream = on_};
+    for (std::size_t done = 0; done < from.size(); done += batch) {
+      const auto part = from.subspan(done, std::min<std::size_t>(batch, from.size() - done));
+      const few<Entry, batch> parameters(part);
+      auto* const to = static_cast<Entry*>(data_) + done;
+      check(cudaLaunchKernelEx(&config, write_entries<Entry>, parameters, to, static_cast<int>(part.size())), "launch");
     }
   }
-  many table() const { return {static_cast<const block*>(data_)}; }
+  device_table(const device_table&) = delete;
+  device_table& operator=(const device_table&) = delete;
+  ~device_table() { cudaFreeAsync(data_, on_); }
+
+  many<Entry> entries() const { return {static_cast<const Entry*>(data_)}; }
 
  private:
+  device_table(std::size_t count, cudaStream_t on) : on_(on) {
+    check(cudaMallocAsync(&data_, count * sizeof(Entry), on), "cudaMallocAsync");
+  }
+
   cudaStream_t on_;
   void* data_ = nullptr;
 };

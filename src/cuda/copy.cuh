@@ -117,7 +117,7 @@ struct seam {
   __device__ void finish(const View& view, const list& pieces) const {
     if (p < 0) return;
     if (narrow) return copy_carefully(view, pieces, p, k);
-    store(view.mine.first + p, merge(join(left), join(right), pieces.start[k] - p));
+    store(vector_at(view.mine.first + p), merge(join(left), join(right), pieces.start[k] - p));
   }
 };
 
@@ -139,7 +139,7 @@ __device__ void copy_shifted(const View& view, const list& pieces) {
   const seam mine(pieces, threadIdx.x, view.mine.to);
 #pragma unroll
   for (int u = 0; u < vectors; ++u) {
-    if (whole[u]) store(view.mine.first + (u * threads + threadIdx.x) * vector_bytes, join(raw[u]));
+    if (whole[u]) store(vector_at(view.mine.first + (u * threads + threadIdx.x) * vector_bytes), join(raw[u]));
   }
   mine.finish(view, pieces);
   for (int k = threadIdx.x + threads; k < pieces.its.count; k += threads) {
@@ -147,29 +147,45 @@ __device__ void copy_shifted(const View& view, const list& pieces) {
   }
 }
 
-// Everything is a multiple of 16 bytes: a vector has one piece, and looking it up is all there is to do. Counted in
-// vectors the numbers are short, which is a few percent of the time.
-template <class View, class Near>
-__device__ void copy_aligned(const View& view, const Near& table) {
+// Where everything is made of whole vectors, looking one up is all there is to do. Counted in vectors the numbers are
+// short, and a thread block has next to nothing to prepare: a few percent of the time.
+template <class Table>
+__global__ void __launch_bounds__(threads) place_vectors(const __grid_constant__ vector_order<Table> order) {
+  __shared__ typename near<Table>::memory memory;
+  const near<Table> table(order.table, memory);
+  const std::uint32_t first = blockIdx.x * (threads * aligned_vectors) + threadIdx.x;
+  uint4 value[aligned_vectors];
+#pragma unroll
+  for (int u = 0; u < aligned_vectors; ++u) {
+    const std::uint32_t at = first + u * threads;
+    if (at >= order.vectors) break;
+    const auto [chunk, index] = order.chunk.split(at);
+    const vector_block from = table[search([&](int i) { return table[i].begin; }, order.half, index)];
+    value[u] = __ldg(from.packed + (std::uint64_t{chunk} * from.width + (index - from.begin)));
+  }
+#pragma unroll
+  for (int u = 0; u < aligned_vectors; ++u) {
+    const std::uint32_t at = first + u * threads;
+    if (at < order.vectors) store(order.whole + at, value[u]);
+  }
+}
+
+// The way back: a thread block writes for one rank, and has found out for which.
+template <class Order>
+__global__ void __launch_bounds__(threads) pack_vectors(const __grid_constant__ Order order) {
+  const auto view = order.start();
   const auto first = static_cast<std::uint32_t>(view.mine.position / vector_bytes);
   uint4 value[aligned_vectors];
 #pragma unroll
   for (int u = 0; u < aligned_vectors; ++u) {
     const int p = (u * threads + threadIdx.x) * vector_bytes;
-    if (p < view.mine.to) value[u] = __ldg(view.source(table, first + p / vector_bytes));
+    if (p < view.mine.to) value[u] = __ldg(view.source(first + p / vector_bytes));
   }
 #pragma unroll
   for (int u = 0; u < aligned_vectors; ++u) {
     const int p = (u * threads + threadIdx.x) * vector_bytes;
-    if (p < view.mine.to) store(view.mine.first + p, value[u]);
+    if (p < view.mine.to) store(vector_at(view.mine.first + p), value[u]);
   }
-}
-
-template <class Order>
-__global__ void __launch_bounds__(threads) copy_vectors(const __grid_constant__ Order order) {
-  using table = typename Order::lookup;
-  __shared__ typename table::memory memory;
-  copy_aligned(order.start(), table(order.table, memory));
 }
 
 template <class Order>

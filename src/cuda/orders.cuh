@@ -38,60 +38,18 @@ __device__ inline int clamp_to(std::int64_t value, int limit) {
   return static_cast<int>(max(std::int64_t{0}, min(value, std::int64_t{limit})));
 }
 
-// What the aligned copy wants to know of a block, counted in vectors.
-struct alignas(16) aligned_block {
-  std::uint32_t begin;
-  std::uint32_t width;
-  const uint4* packed;
-
-  aligned_block() = default;
-  __device__ explicit aligned_block(const block& from)
-      : begin(static_cast<std::uint32_t>(from.begin / vector_bytes)),
-        width(from.wide.value),
-        packed(reinterpret_cast<const uint4*>(from.packed)) {}
-};
-
-// A table where lanes can look up different ranks at once, which constant memory would serve one by one.
-template <class Table>
-struct near;
-
-template <int length>
-struct near<few<length>> {
-  struct memory {
-    aligned_block blocks[length + 1];
-  };
-  memory& copy;
-
-  __device__ near(const few<length>& from, memory& to) : copy(to) {
-    for (int i = threadIdx.x; i <= length; i += threads) copy.blocks[i] = aligned_block(from[i]);
-    __syncthreads();
-  }
-  __device__ const aligned_block& operator[](int rank) const { return copy.blocks[rank]; }
-};
-
-template <>
-struct near<many> {
-  struct memory {};
-  many table;
-
-  __device__ near(const many& from, memory&) : table(from) {}
-  __device__ aligned_block operator[](int rank) const { return aligned_block(table[rank]); }
-};
-
 // Packed blocks to the gathered tensor, in the tensor's order: neighbouring pieces belong to different ranks.
 template <class Table>
 struct place_order {
   std::byte* whole;
   std::int64_t outer;
   divisor<std::int64_t> chunk;
-  divisor<std::uint32_t> wide;  // the chunk in vectors, where all blocks are made of whole ones
   divisor<std::int64_t> count;
   int span;
   int half;  // of the table's length
   Table table;
 
   static constexpr int resident = 0;  // thread blocks at least on a multiprocessor; 0: as the compiler likes
-  using lookup = near<Table>;
   struct view {
     const place_order& order;
     share mine;
@@ -109,11 +67,6 @@ struct place_order {
       return {
           chunk * order.chunk.value + one.begin, width, source + chunk * width, {source, source + order.outer * width}};
     }
-    __device__ const uint4* source(const lookup& table, std::uint32_t vector) const {
-      const auto [chunk, index] = order.wide.split(vector);
-      const aligned_block from = table[search([&](int i) { return table[i].begin; }, order.half, index)];
-      return from.packed + (std::uint64_t{chunk} * from.width + (index - from.begin));
-    }
   };
 
   __device__ view start() const {
@@ -121,6 +74,43 @@ struct place_order {
     const std::int64_t position = first - whole;
     return {*this, {first, position, span, clamp_to(-position, span), clamp_to(outer * chunk.value - position, span)}};
   }
+};
+
+// The same where everything is made of whole vectors: none needs to be put together.
+template <class Table>
+struct vector_order {
+  uint4* whole;
+  std::uint32_t vectors;
+  divisor<std::uint32_t> chunk;
+  int half;
+  Table table;
+};
+
+// A table where lanes can look up different ranks at once, which constant memory would serve one by one.
+template <class Table>
+struct near;
+
+template <int length>
+struct near<few<vector_block, length>> {
+  struct memory {
+    vector_block blocks[length + 1];
+  };
+  const memory& copy;
+
+  __device__ near(const few<vector_block, length>& from, memory& to) : copy(to) {
+    for (int i = threadIdx.x; i <= length; i += threads) to.blocks[i] = from[i];
+    __syncthreads();
+  }
+  __device__ const vector_block& operator[](int i) const { return copy.blocks[i]; }
+};
+
+template <>
+struct near<many<vector_block>> {
+  struct memory {};
+  many<vector_block> table;
+
+  __device__ near(const many<vector_block>& from, memory&) : table(from) {}
+  __device__ const vector_block& operator[](int i) const { return table[i]; }
 };
 
 // The gathered tensor to packed blocks. Tiles of a few chunks, and in each one block after another: the ends of
@@ -136,10 +126,6 @@ struct pack_order {
   Table table;
 
   static constexpr int resident = 8;
-  struct lookup {  // a thread block writes for one rank, and knows it
-    struct memory {};
-    __device__ lookup(const Table&, memory&) {}
-  };
   struct view {
     const pack_order& order;
     divisor<std::int64_t> width;
@@ -156,7 +142,7 @@ struct pack_order {
               first_source + index * order.chunk_bytes,
               {begin, begin + order.outer * order.chunk_bytes}};
     }
-    __device__ const uint4* source(const lookup&, std::uint32_t vector) const {
+    __device__ const uint4* source(std::uint32_t vector) const {
       const auto [chunk, index] = wide.split(vector);
       return reinterpret_cast<const uint4*>(first_source + chunk * order.chunk_bytes) + index;
     }

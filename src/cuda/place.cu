@@ -18,12 +18,6 @@ namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// For what is aligned; it is not looked at for anything else.
-divisor<std::uint32_t> in_vectors(std::int64_t bytes) {
-  constexpr auto most = std::int64_t{std::numeric_limits<std::uint32_t>::max()};
-  return divisor(static_cast<std::uint32_t>(std::clamp(bytes / vector_bytes, std::int64_t{1}, most)));
-}
-
 // The blocks that hold anything, without the table's padding.
 template <class Pointers>
 std::vector<block> full_blocks(const layout& at, const Pointers& pointer) {
@@ -31,15 +25,14 @@ std::vector<block> full_blocks(const layout& at, const Pointers& pointer) {
   for (int rank = 0; rank < static_cast<int>(at.sizes.size()); ++rank) {
     if (at.sizes[rank] == 0) continue;
     auto* const packed = const_cast<std::byte*>(static_cast<const std::byte*>(pointer(rank)));
-    const auto width = at.block_chunk_bytes(rank);
-    full.push_back({at.block_offset(rank), packed, divisor(width), in_vectors(width)});
+    full.push_back({at.block_offset(rank), packed, divisor(at.block_chunk_bytes(rank))});
   }
   return full;
 }
 
-// Whether everything is made of whole vectors, no more than can be counted in 32 bits.
+// Whether everything is made of whole vectors, few enough to be counted in 32 bits.
 bool all_aligned(const layout& at, const void* whole, std::span<const block> blocks) {
-  if (at.bytes() / vector_bytes > std::numeric_limits<std::uint32_t>::max()) return false;
+  if (at.bytes() / vector_bytes > std::numeric_limits<std::int32_t>::max()) return false;
   auto bits = reinterpret_cast<std::uintptr_t>(whole) | static_cast<std::uintptr_t>(at.chunk_bytes());
   for (const auto& one : blocks) bits |= reinterpret_cast<std::uintptr_t>(one.packed) | one.begin;
   return bits % vector_bytes == 0;
@@ -57,42 +50,60 @@ int span_for(Pieces&& pieces, int& capacity) {
   return span;
 }
 
-template <class Order>
-void launch(const Order& order, std::int64_t grid, int capacity, bool aligned, cudaStream_t on) {
+template <class Kernel, class... Arguments>
+void launch(Kernel* kernel, std::int64_t grid, int shared, cudaStream_t on, const Arguments&... arguments) {
   if (grid > std::numeric_limits<std::int32_t>::max()) throw std::runtime_error("too many bytes for one launch");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid));
   config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
   config.stream = on;
-  if (aligned) return check(cudaLaunchKernelEx(&config, copy_vectors<Order>, order), "launch");
-  config.dynamicSmemBytes = capacity * (sizeof(std::uint64_t) + sizeof(int));
-  check(cudaLaunchKernelEx(&config, copy_bytes<Order>, order, capacity), "launch");
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
+}
+
+template <class Order>
+void launch_bytes(const Order& order, std::int64_t grid, int capacity, cudaStream_t on) {
+  const int shared = capacity * static_cast<int>(sizeof(std::uint64_t) + sizeof(int));
+  launch(copy_bytes<Order>, grid, shared, on, order, capacity);
 }
 
 // Pads `blocks`, hands them to `go` as a table of the right kind, with half its length.
-template <class Go>
-void with_table(std::vector<block>& blocks, const block& end, cudaStream_t on, Go&& go) {
+template <class Entry, class Go>
+void with_table(std::vector<Entry>& blocks, const Entry& end, cudaStream_t on, Go&& go) {
   const auto length = std::bit_ceil(blocks.size());
   blocks.resize(length + 1, end);
   const int half = static_cast<int>(length / 2);
-  if (length <= 16) return go(few<16>(blocks), half);
-  if (length <= 64) return go(few<64>(blocks), half);
-  device_blocks table(blocks.size(), on);
-  table.write(blocks);
-  go(table.table(), half);
+  if (length <= 16) return go(few<Entry, 16>(blocks), half);
+  if (length <= 64) return go(few<Entry, 64>(blocks), half);
+  const device_table<Entry> table(blocks, on);
+  go(table.entries(), half);
+}
+
+std::uint32_t in_vectors(std::int64_t bytes) { return static_cast<std::uint32_t>(bytes / vector_bytes); }
+
+void place_whole_vectors(const layout& at, std::span<const block> blocks, std::byte* whole, cudaStream_t on) {
+  std::vector<vector_block> all;
+  for (const auto& one : blocks) {
+    all.push_back({in_vectors(one.begin), in_vectors(one.width.value), reinterpret_cast<uint4*>(one.packed)});
+  }
+  const auto chunk = in_vectors(at.chunk_bytes());
+  with_table(all, {chunk, 0, nullptr}, on, [&]<class Table>(const Table& table, int half) {
+    const auto vectors = in_vectors(at.bytes());
+    const vector_order<Table> order{reinterpret_cast<uint4*>(whole), vectors, divisor(chunk), half, table};
+    launch(place_vectors<Table>, ceil_div(vectors, threads * aligned_vectors), 0, on, order);
+  });
 }
 
 void place_blocks(const layout& at, std::vector<block>& blocks, std::byte* whole, cudaStream_t on) {
-  const bool aligned = all_aligned(at, whole, blocks);
+  if (all_aligned(at, whole, blocks)) return place_whole_vectors(at, blocks, whole, on);
   const auto count = static_cast<std::int64_t>(blocks.size());
   int capacity = 0;
   const auto pieces = [&](std::int64_t bytes) { return (bytes / at.chunk_bytes() + 2) * count; };
-  const int span = aligned ? aligned_bytes : span_for(pieces, capacity);
+  const int span = span_for(pieces, capacity);
   const auto lead = reinterpret_cast<std::uintptr_t>(whole) % vector_bytes;
   with_table(blocks, {at.chunk_bytes()}, on, [&]<class Table>(const Table& table, int half) {
-    const place_order<Table> order{
-        whole, at.outer, divisor(at.chunk_bytes()), in_vectors(at.chunk_bytes()), divisor(count), span, half, table};
-    launch(order, ceil_div(at.bytes() + lead, span), capacity, aligned, on);
+    const place_order<Table> order{whole, at.outer, divisor(at.chunk_bytes()), divisor(count), span, half, table};
+    launch_bytes(order, ceil_div(at.bytes() + lead, span), capacity, on);
   });
 }
 
@@ -107,6 +118,7 @@ void pack_blocks(const layout& at, std::vector<block>& blocks, const std::byte* 
     const auto width = one.width.value;
     const auto pieces = [&](std::int64_t bytes) { return bytes / width + 2; };
     one.span = aligned ? aligned_bytes : span_for(pieces, capacity);
+    if (aligned) one.wide = divisor(in_vectors(width));
     one.first_span = spans;
     spans += ceil_div(tile * width + vector_bytes - 1, one.span);  // it may begin anywhere in a vector
   }
@@ -115,7 +127,9 @@ void pack_blocks(const layout& at, std::vector<block>& blocks, const std::byte* 
   with_table(blocks, end, on, [&]<class Table>(const Table& table, int half) {
     const pack_order<Table> order{whole, at.outer, at.chunk_bytes(), tile, static_cast<std::uint32_t>(spans),
                                   half,  table};
-    launch(order, ceil_div(at.outer, tile) * spans, capacity, aligned, on);
+    const auto grid = ceil_div(at.outer, tile) * spans;
+    if (aligned) return launch(pack_vectors<pack_order<Table>>, grid, 0, on, order);
+    launch_bytes(order, grid, capacity, on);
   });
 }
 

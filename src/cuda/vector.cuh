@@ -86,11 +86,12 @@ __device__ inline uint4 merge(uint4 a, uint4 b, int count) {
 }
 
 // The result is not read again here, so it need not stay cached.
-__device__ inline void store(std::byte* at, uint4 v) { __stcs(reinterpret_cast<uint4*>(at), v); }
+__device__ inline void store(uint4* at, uint4 v) { __stcs(at, v); }
+__device__ inline uint4* vector_at(std::byte* at) { return reinterpret_cast<uint4*>(at); }
 
 // Bytes [from, to) of v to the aligned vector at `at`.
 __device__ inline void store(std::byte* at, uint4 v, int from, int to) {
-  if (from == 0 && to == vector_bytes) return store(at, v);
+  if (from == 0 && to == vector_bytes) return store(vector_at(at), v);
 #pragma unroll 1
   for (int i = 0; i < to; ++i) {
     if (i >= from) at[i] = static_cast<std::byte>(v.x);

@@ -142,8 +142,8 @@ class collective {
   turn turn_;
 };
 
-// Refuses what never reaches a kernel, for all ranks that listen. Throws value_error; `later`: without waiting for them,
-// since the call would only have been started.
+// Refuses what never reaches a kernel, for all ranks that listen. Throws value_error; `later`: without waiting for
+// them, since the call would only have been started.
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later = false);
 // Tensors for which torch calls no kernel of Sheaf's, or another's.
 refusal check_dispatched(const at::Tensor& x);
