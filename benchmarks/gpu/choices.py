@@ -110,7 +110,7 @@ def compare_several(kib: int, device: str, rounds: int, calls: int) -> None:
 
 def rank_body(device: str, kibs: list[int], rounds: int) -> None:
     for kib in kibs:
-        calls = 1 if kib > 1024 else 4
+        calls = 1 if kib > 4096 else 8
         if device == "cuda":  # Gloo has no uneven lists
             compare_gathers(kib, device, rounds, calls)
             compare_sums(kib, device, rounds, calls)

@@ -21,17 +21,17 @@ def at_once(device: str) -> Iterator[bool]:
         yield False
         return
     with tempfile.TemporaryDirectory() as folder:
-        where = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        begun = subprocess.run([control, "-d"], env={**os.environ, **where}, timeout=30, check=False).returncode == 0
-        if begun:
-            os.environ.update(where)
+        where = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        begun = subprocess.run([control, "-d"], env=where, timeout=30, check=False).returncode == 0
+        before = dict(os.environ)
+        os.environ.update(where if begun else {})
         try:
             yield begun
         finally:
+            os.environ.clear()
+            os.environ.update(before)
             if begun:
-                subprocess.run([control], input="quit\n", text=True, timeout=60, check=False)
-                for name in where:
-                    del os.environ[name]
+                subprocess.run([control], env=where, input="quit\n", text=True, timeout=60, check=False)
 
 
 def lines_of(part: str, device: str, world: int, kibs: list[int], rounds: int) -> list[str]:

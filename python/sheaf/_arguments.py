@@ -121,9 +121,12 @@ def total(sizes: Sizes, x: torch.Tensor, dim: int, *, learned: bool = False) -> 
     is at a loss with products of both otherwise. If it is less, in sizes that were given, the op refuses."""
     if not isinstance(sizes, torch.Tensor):
         return sum(sizes)
-    if _is_known(sizes):
-        return sum(sizes.tolist())
+    if _is_known(sizes) and sizes.dim() == 1:
+        found = sum(sizes.tolist())
+        return found if -(2**63) <= found < 2**63 else 0  # no op takes such a number, and each refuses such sizes
     found = sizes.sum().item()
+    if not is_compiling() or not -x.dim() <= dim < x.dim():  # that, too, is the op's to refuse
+        return found
     if not learned:
         return torch.sym_max(found, x.shape[dim])
     torch._check(found >= x.shape[dim])

@@ -14,9 +14,10 @@ namespace {
 // Users' own messages have small tags: Sheaf's have this bit.
 constexpr int tag_range = 1 << 30;
 
-// A profiler's session may be over before a message comes, and torch would still write its end there.
-struct unprofiled {
-  const at::RecordFunctionGuard off{false};
+// To be held where messages are posted: a profiler's session may be over before one comes, and torch would still write
+// its end there.
+struct unprofiled : at::RecordFunctionGuard {
+  unprofiled() : RecordFunctionGuard(false) {}
 };
 
 at::Tensor as_tensor(const memory& bytes) {
@@ -33,7 +34,7 @@ std::string channel::describe() const {
 
 std::unique_ptr<p2p::transfer> channel::send(int peer, std::uint32_t tag, memory bytes) {
   try {
-    const unprofiled message;
+    const unprofiled here;
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
     auto work = backend(c10::DeviceType::CPU)->send(tensors, peer, tag_range | static_cast<int>(tag));
     return std::make_unique<transfer>(std::move(work), std::move(bytes), group(), is_gloo_);
@@ -44,7 +45,7 @@ std::unique_ptr<p2p::transfer> channel::send(int peer, std::uint32_t tag, memory
 
 std::unique_ptr<p2p::transfer> channel::receive(int peer, std::uint32_t tag, memory bytes) {
   try {
-    const unprofiled message;
+    const unprofiled here;
     std::vector<at::Tensor> tensors{as_tensor(bytes)};
     auto work = backend(c10::DeviceType::CPU)->recv(tensors, peer, tag_range | static_cast<int>(tag));
     return std::make_unique<transfer>(std::move(work), std::move(bytes), group(), is_gloo_);

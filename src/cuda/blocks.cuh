@@ -66,7 +66,7 @@ struct alignas(16) vector_block {
 // Entries are padded to a power of two, so that a search needs no bounds, and one more says where the last block ends.
 template <class Entry, int length>
 struct few {
-  Entry entries[length + 1];
+  Entry entries[length + 1] = {};
 
   explicit few(std::span<const Entry> from) { std::copy(from.begin(), from.end(), entries); }
   __device__ const Entry& operator[](int i) const { return entries[i]; }
@@ -89,10 +89,10 @@ __device__ int search(At&& at, int half, Key key) {
   return found;
 }
 
-constexpr int batch = 64;
+constexpr int entry_batch = 64;
 
 template <class Entry>
-__global__ void write_entries(const __grid_constant__ few<Entry, batch> from, Entry* to, int count) {
+__global__ void write_entries(const __grid_constant__ few<Entry, entry_batch> from, Entry* to, int count) {
   if (const int i = threadIdx.x; i < count) to[i] = from[i];
 }
 
@@ -102,10 +102,10 @@ template <class Entry>
 class device_table {
  public:
   device_table(std::span<const Entry> from, cudaStream_t on) : device_table(from.size(), on) {
-    cudaLaunchConfig_t config{.gridDim = dim3(1), .blockDim = dim3(batch), .stream = on_};
-    for (std::size_t done = 0; done < from.size(); done += batch) {
-      const auto part = from.subspan(done, std::min<std::size_t>(batch, from.size() - done));
-      const few<Entry, batch> parameters(part);
+    cudaLaunchConfig_t config{.gridDim = dim3(1), .blockDim = dim3(entry_batch), .stream = on_};
+    for (std::size_t done = 0; done < from.size(); done += entry_batch) {
+      const auto part = from.subspan(done, std::min<std::size_t>(entry_batch, from.size() - done));
+      const few<Entry, entry_batch> parameters(part);
       auto* const to = static_cast<Entry*>(data_) + done;
       check(cudaLaunchKernelEx(&config, write_entries<Entry>, parameters, to, static_cast<int>(part.size())), "launch");
     }

@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(threads) place_vectors(const __grid_constant__
 }
 
 // The way back: a thread block writes for one rank, and has found out for which.
-template <class Order>
-__global__ void __launch_bounds__(threads) pack_vectors(const __grid_constant__ Order order) {
+template <class Table>
+__global__ void __launch_bounds__(threads) pack_vectors(const __grid_constant__ pack_order<Table> order) {
   const auto view = order.start();
   const auto first = static_cast<std::uint32_t>(view.mine.position / vector_bytes);
   uint4 value[aligned_vectors];

@@ -128,7 +128,7 @@ void pack_blocks(const layout& at, std::vector<block>& blocks, const std::byte* 
     const pack_order<Table> order{whole, at.outer, at.chunk_bytes(), tile, static_cast<std::uint32_t>(spans),
                                   half,  table};
     const auto grid = ceil_div(at.outer, tile) * spans;
-    if (aligned) return launch(pack_vectors<pack_order<Table>>, grid, 0, on, order);
+    if (aligned) return launch(pack_vectors<Table>, grid, 0, on, order);
     launch_bytes(order, grid, capacity, on);
   });
 }

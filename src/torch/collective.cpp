@@ -90,14 +90,12 @@ numbered_call::~numbered_call() {
 
 collective::turn::turn(engine& of, call& of_call, bool local, bool numbered)
     : moves(of), now(of_call), exceptions(std::uncaught_exceptions()) {
+  if (local) return;
+  if (!numbered) moves.number(now);
   try {
-    if (numbered) {
-      moves.take_turn(now);
-    } else if (!local) {
-      moves.begin(now);
-    }
+    moves.take_turn(now);
   } catch (...) {
-    if (others_go_on(of, now)) moves.lose_step(now);
+    if (others_go_on(moves, now)) moves.lose_step(now);
     throw;
   }
 }

@@ -15,7 +15,7 @@ from pool import run
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def uses(world):
+def uses():
     """Losses of x and every rank's rows, by name."""
     group = dist.group.WORLD
     name = group.group_name
@@ -42,7 +42,7 @@ def uses(world):
 
 
 def like_eager(rank, world):
-    for name, body in uses(world).items():
+    for name, body in uses().items():
         with compiling():
             compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
             for more in (0, 3):

@@ -195,6 +195,14 @@ def refused(rank, world, name, everywhere):
             sheaf.all_gather(x, sizes=[*sizes[1:], 2**62] if odd else sizes)
         case "sizes beyond 63 bits":
             sheaf.all_gather(x, sizes=[2**62, 2**62, *sizes[2:]] if odd else sizes)
+        case "a tensor of sizes beyond 63 bits":
+            sheaf.all_gather(x, sizes=torch.tensor([2**62, 2**62, *sizes[2:]] if odd else sizes))
+        case "two rows of sizes":
+            sheaf.all_gather(x, sizes=torch.tensor([sizes]) if odd else torch.tensor(sizes))
+        case "a number for sizes":
+            sheaf.all_gather(x, sizes=torch.tensor(4) if odd else torch.tensor(sizes))
+        case "sizes of several beyond 63 bits":
+            sheaf.all_gather_coalesced([x, x], sizes=torch.tensor([2**62, 2**62, *sizes[2:]] if odd else sizes))
         case "long text":
             sheaf.all_gather(x, grad="median" * 200 if odd else "sum")
         case "forward mode":
@@ -225,6 +233,10 @@ REFUSED_WITH_SIZES = {  # each rank that refuses raises at once, in its own name
     "shape of sizes": "sizes must be one row of integers",
     "huge sizes": "give this rank",
     "sizes beyond 63 bits": "sizes must add up to what 63 bits hold",
+    "a tensor of sizes beyond 63 bits": "sizes",
+    "two rows of sizes": "sizes must be one row of integers",
+    "a number for sizes": "sizes must be one row of integers",
+    "sizes of several beyond 63 bits": "tensor 0: sizes",
 }
 
 
