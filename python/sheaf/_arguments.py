@@ -117,19 +117,16 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
 
 
 def total(sizes: Sizes, x: torch.Tensor, dim: int, *, learned: bool = False) -> Any:
-    """What they add up to. A compiler does not know it yet, and is told that it is no less than what `x` has: Inductor
-    is at a loss with products of both otherwise. If it is less, in sizes that were given, the op refuses."""
+    """What they add up to. A compiler does not know it yet. Of sizes that were learned it is told that they are no less
+    than what `x` has: Inductor is at a loss with products of both otherwise. Sizes that were given may be wrong."""
     if not isinstance(sizes, torch.Tensor):
         return sum(sizes)
     if _is_known(sizes) and sizes.dim() == 1:
         found = sum(sizes.tolist())
         return found if -(2**63) <= found < 2**63 else 0  # no op takes such a number, and each refuses such sizes
     found = sizes.sum().item()
-    if not is_compiling() or not -x.dim() <= dim < x.dim():  # that, too, is the op's to refuse
-        return found
-    if not learned:
-        return torch.sym_max(found, x.shape[dim])
-    torch._check(found >= x.shape[dim])
+    if learned and -x.dim() <= dim < x.dim():  # another dim is the op's to refuse
+        torch._check(found >= x.shape[dim])
     return found
 
 
