@@ -84,7 +84,8 @@ def section(device: str, library: str | None, quick: bool) -> str:
     say("calls that are started")
     starts = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)
     promised = [*must_show.placing(moves), *must_show.local_work(passes), *must_show.whole_gathers(gathers, "")]
-    promised += [*must_show.whole_gathers(turns, ", in turns")] if turns else []
+    if turns:
+        promised += must_show.whole_gathers(turns, ", in turns")
     promised += must_show.starts(starts)
     told = {
         f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; medians of ways that take turns.\n": [],

@@ -69,11 +69,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
             ms = in_turns(ways, device, rounds, calls, dist.barrier)
             if rank == 0:
-                cells = [
-                    f"{ms['broadcasts']:.3f}",
-                    *(f"{ms[way] / ms['broadcasts']:.2f}" for way in ways if way != "broadcasts"),
-                ]
-                print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(cells)} |", flush=True)
+                print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(compared(ms))} |", flush=True)
 
 
 def compare_sums(kib: int, device: str, rounds: int, calls: int) -> None:
@@ -102,10 +98,7 @@ def compare_several(kib: int, device: str, rounds: int, calls: int) -> None:
         }
         ms = in_turns(ways, device, rounds, calls, dist.barrier)
         if rank == 0:
-            print(
-                f"several | {kib} KiB | {pattern} | {ms['at once']:.3f} | {ms['one by one'] / ms['at once']:.2f} |",
-                flush=True,
-            )
+            print(f"several | {kib} KiB | {pattern} | {' | '.join(compared(ms))} |", flush=True)
 
 
 def rank_body(device: str, kibs: list[int], rounds: int) -> None:
