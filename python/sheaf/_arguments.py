@@ -9,7 +9,7 @@ import torch
 from torch._C._functorch import TransformType
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling, is_exporting
 
 from sheaf._group import Ranks
 
@@ -108,6 +108,8 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
         return sizes.detach().to("cpu", torch.int64)
     if not isinstance(sizes, list | tuple):
         no(f"sizes must be a tensor, a list or a tuple, got {type(sizes).__name__}")
+    if is_dynamo_compiling() and not is_exporting():
+        _read_as_variables(sizes)
     plain = set(map(type, sizes)) <= {int}  # nearly all, at once
     if not plain and not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
         no(f"sizes must be integers, got {list(sizes)}")
@@ -116,25 +118,53 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
     return torch.tensor(sizes, dtype=torch.int64)
 
 
-def total(sizes: Sizes, x: torch.Tensor, dim: int, *, learned: bool = False) -> Any:
-    """What they add up to. A compiler does not know it yet. Of sizes that were learned it is told that they are no less
-    than what `x` has: Inductor is at a loss with products of both otherwise. Sizes that were given may be wrong."""
-    if not isinstance(sizes, torch.Tensor):
+def _read_as_variables(sizes: Sequence[int]) -> None:
+    """Has a compiler take these numbers for variables from the start. It would take each for a constant until that one
+    changes, and compile anew every time. It reads a number when it is first looked at."""
+    _begin_variables()
+    for size in sizes:
+        isinstance(size, int)
+    _end_variables()
+
+
+_sources: list[str] = []
+
+
+def _begin_variables() -> None:
+    _sources.append(torch.compiler.config.dynamic_sources)
+    torch.compiler.config.dynamic_sources = ".*"
+
+
+def _end_variables() -> None:
+    torch.compiler.config.dynamic_sources = _sources.pop()
+
+
+_begin_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called as it is traced
+_end_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def total(sizes: Sizes | None, given: torch.Tensor, x: torch.Tensor, dim: int) -> Any:
+    """What they add up to; `given` is `sizes` (None: learned) as the ops take them. A compiler is told that it is no
+    less than what `x` has: Inductor is at a loss with products of both otherwise."""
+    own_rows = x.shape[dim] if -x.dim() <= dim < x.dim() else 0  # another dim is the op's to refuse
+    # Compiled for 0 or 1 own rows, numbers would have it compiled again for 0 and 1 in all.
+    if isinstance(sizes, list | tuple) and not (is_dynamo_compiling() and own_rows in (0, 1)):
         return sum(sizes)
-    if _is_known(sizes) and sizes.dim() == 1:
-        found = sum(sizes.tolist())
+    if _is_known(given) and given.dim() == 1:
+        found = sum(given.tolist())
         return found if -(2**63) <= found < 2**63 else 0  # no op takes such a number, and each refuses such sizes
-    found = sizes.sum().item()
-    if learned and -x.dim() <= dim < x.dim():  # another dim is the op's to refuse
-        torch._check(found >= x.shape[dim])
+    summed = given.sum()
+    # Less is wrong, which is the op's to refuse.
+    found = (summed if sizes is None else summed.clamp(min=own_rows)).item()
+    torch._check(found >= own_rows)
     return found
 
 
-def own(sizes: Sizes, where: Ranks) -> Any:
+def own(sizes: Sizes, given: torch.Tensor, where: Ranks) -> Any:
     """The one of this rank, likewise."""
-    if not isinstance(sizes, torch.Tensor):
+    if isinstance(sizes, list | tuple):
         return sizes[where.rank]
-    return sizes.tolist()[where.rank] if _is_known(sizes) else sizes[where.rank].item()
+    return given.tolist()[where.rank] if _is_known(given) else given[where.rank].item()
 
 
 def _is_known(sizes: torch.Tensor) -> bool:

@@ -55,7 +55,7 @@ class Each:
         if not is_whole and not learns:
             self.refuse("sizes must be given for every tensor")
         self.given: list[Any] = given
-        self.rows: list[torch.Tensor | None] = given if sizes is None else self._rows()
+        self.rows: list[Any] = given if sizes is None else self._rows()
 
     def refuse(self, why: str) -> Any:
         refuse(self.op, why, self.where, sized=self.sized, later=self.later)
@@ -113,14 +113,10 @@ class Each:
         return [self._own(i) for i in range(len(self.tensors))]
 
     def _total(self, i: int) -> Any:
-        return total(self._numbers(i), self.tensors[i], self.dims[i], learned=self.given[i] is None)
+        return total(self.given[i], self.rows[i], self.tensors[i], self.dims[i])
 
     def _own(self, i: int) -> Any:
-        return own(self._numbers(i), self.where)
-
-    def _numbers(self, i: int) -> Any:
-        """The sizes of a tensor: as they were given, if as numbers, which a compiler may know."""
-        return self.given[i] if isinstance(self.given[i], list | tuple) else self.rows[i]
+        return own(self.given[i], self.rows[i], self.where)
 
     def alone(self, timeout: float | None) -> list[torch.Tensor]:
         """In a group of one: all local checks, and every tensor's sizes."""

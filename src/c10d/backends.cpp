@@ -56,6 +56,7 @@ backends::pointer backends::second(c10::DeviceType device) {
   const auto store = group_->group_store();
   if (!store) throw rank_error("the process group was destroyed");
   const auto kind = like->getBackendName();
+  const blind_wait for_the_others;
   try {
     // By a connection of its own: who waits in a store keeps others from asking it.
     const auto part = c10::make_intrusive<c10d::PrefixStore>("sheaf/started/" + kind, store)->clone();

@@ -7,6 +7,7 @@
 #include <sheaf/error.hpp>
 
 #include "c10d/transfer.hpp"
+#include "core/chore.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
@@ -59,6 +60,7 @@ Options steps::with() const {
 
 template <class Start>
 void steps::finish(Start&& start) {
+  const blind_wait now;
   try {
     if (const c10::intrusive_ptr<c10d::Work> started = start()) started->wait();
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "core/symbol.hpp"
 
@@ -31,6 +32,20 @@ struct ending {
 
 // Never destroyed: threads outlive main.
 ending* the_ending = new ending;
+
+thread_local bool has_errand = false;
+
+bool begin_errand() {
+  const std::lock_guard lock(the_ending->mutex);
+  if (the_ending->has_begun) return false;
+  ++the_ending->errands;
+  return true;
+}
+
+void end_errand() {
+  const std::lock_guard lock(the_ending->mutex);
+  if (--the_ending->errands == 0) the_ending->changed.notify_all();
+}
 
 void end_chores() {
   if (!the_ending->has_begun.exchange(true)) {
@@ -62,16 +77,20 @@ chore::chore() : lock_(the_ending->under_way) {
   if (the_ending->has_begun) lock_.unlock();
 }
 
-errand::errand() {
-  const std::lock_guard lock(the_ending->mutex);
-  under_way_ = !the_ending->has_begun;
-  if (under_way_) ++the_ending->errands;
-}
+errand::errand() : under_way_(begin_errand()) { has_errand = under_way_; }
 
 errand::~errand() {
-  if (!under_way_) return;
-  const std::lock_guard lock(the_ending->mutex);
-  if (--the_ending->errands == 0) the_ending->changed.notify_all();
+  if (under_way_) end_errand();
+  has_errand = false;
+}
+
+blind_wait::blind_wait() {
+  if (has_errand) end_errand();
+}
+
+blind_wait::~blind_wait() {
+  if (!has_errand || begin_errand()) return;
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));  // whatever it would touch may be gone
 }
 
 bool is_ending() { return the_ending->has_begun; }

@@ -31,6 +31,16 @@ class errand {
   bool under_way_;
 };
 
+// A wait amid an errand that cannot see is_ending(): the process's end does not wait for it, and it never returns once
+// that has begun. Anywhere else it changes nothing.
+class blind_wait {
+ public:
+  blind_wait();
+  ~blind_wait();
+  blind_wait(const blind_wait&) = delete;
+  blind_wait& operator=(const blind_wait&) = delete;
+};
+
 bool is_ending();
 
 // Lets the end of Python, and of the process, wait for what is under way. To be called without any lock, as it takes

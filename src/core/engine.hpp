@@ -90,8 +90,8 @@ class engine {
   std::shared_ptr<progress> line();
   // Whether calls with sizes given exchange headers too (SHEAF_CHECK=1, or where it costs nothing).
   virtual bool checks_sized_calls() const = 0;
-  // The same of calls that are carried as a device's.
-  virtual bool checks_device_calls() const { return false; }
+  // The same of a call that is carried as a device's.
+  virtual bool checks_device_call(const header&) const { return false; }
   virtual carriage carries(device_type device) const {
     return device == device_type::cpu ? carriage::host : carriage::none;
   }

@@ -39,7 +39,9 @@ std::vector<bool> any_records_of(const std::vector<frame>& frames) {
 
 // Without this rank, since no header tells them that it does not come. Tensors that were not looked at may be a
 // device's.
-bool others_go_on(const engine& moves, const call& now) { return now.head.sized && !moves.checks_device_calls(); }
+bool others_go_on(const engine& moves, const call& now) {
+  return now.head.sized && !moves.checks_device_call(now.head);
+}
 
 }  // namespace
 
@@ -243,7 +245,8 @@ std::vector<frame> collective::learn(const payload& data) {
 }
 
 std::vector<frame> collective::learn_if_checked() {
-  const bool checked = carried_ == carriage::host ? moves_->checks_sized_calls() : moves_->checks_device_calls();
+  const bool checked =
+      carried_ == carriage::host ? moves_->checks_sized_calls() : moves_->checks_device_call(now_.head);
   return checked ? learn({}) : std::vector<frame>();
 }
 

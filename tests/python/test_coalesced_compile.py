@@ -72,12 +72,12 @@ def check(call, rank, sizes, known, mode):
 def compiled_gather(rank, world, known, backend):
     with compiling() as compiled_so_far:
         compiled = torch.compile(gathers, fullgraph=True, backend=backend)
-        for sizes in with_two_rows_or_more(world)[: 4 if known is list else 10]:
+        for sizes in with_two_rows_or_more(world):
             check(compiled, rank, sizes, known, "sum")
-        assert known is list or compiled_so_far() <= 2
+        assert compiled_so_far() <= 2
         for sizes in with_fewer_rows(world)[:3]:
             check(compiled, rank, sizes, known, "sum")
-        assert known is list or compiled_so_far() <= 4
+        assert compiled_so_far() <= 4
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -182,8 +182,8 @@ def compiled_scatter(rank, world, known, backend):
     with compiling() as compiled_so_far:
         compiled = torch.compile(scatters, fullgraph=True, backend=backend)
         many, few = with_two_rows_or_more(world), with_fewer_rows(world)[:3]
-        for sizes in [*many, *few] if known is torch.tensor else [*many[:2], few[0]]:
-            if known is torch.tensor and sizes is few[0]:
+        for sizes in [*many, *few]:
+            if sizes is few[0]:
                 assert compiled_so_far() <= 2
             inputs = [[values(20 * i + r, (sum(sizes), 2), torch.float64) for r in range(world)] for i in (1, 2)]
             upstream = [[values(70 * i + r, (rows, 2), torch.float64) for r, rows in enumerate(sizes)] for i in (1, 2)]
@@ -195,7 +195,7 @@ def compiled_scatter(rank, world, known, backend):
             torch.testing.assert_close(mine[1].detach().t(), expected[1], rtol=1e-14, atol=0)
             torch.testing.assert_close(y.grad, 3 * torch.cat(upstream[0]), rtol=1e-14, atol=0)
             torch.testing.assert_close(z.grad, torch.cat(upstream[1]) / world, rtol=1e-14, atol=0)
-        assert known is list or compiled_so_far() <= 4
+        assert compiled_so_far() <= 4
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

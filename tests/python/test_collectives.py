@@ -17,7 +17,9 @@ import device_cases
 import pool
 import sheaf
 import static_cases
+import test_async
 import test_async_coalesced as coalesced_cases
+import test_left_out as left_out
 from device_cases import told
 from pool import fresh, run, values
 from truth import same
@@ -55,6 +57,11 @@ COALESCED = ["gathers", "scatters", "second_order", "different_needs", "in_any_o
 @pytest.mark.parametrize("case", COALESCED)
 def test_started_calls_of_several_tensors(case):
     run(3, getattr(coalesced_cases, case))
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one tensor", "several"])
+def test_memory_is_flat(several):
+    run(2, test_async.flat_memory, 1000, several, 8 << 20, timeout=120)
 
 
 def destroyed(rank, world):
@@ -135,12 +142,12 @@ def gives_up_in_every_way(rank, world):
     ways = (
         lambda group: sheaf.all_gather(x, sizes=wrong, group=group, async_op=True),
         lambda group: sheaf.all_gather(x, sizes=[2.0] * world, group=group, async_op=True),
-        lambda group: sheaf.reduce_scatter(x, wrong, group=group, async_op=True),
         lambda group: sheaf.all_gather_coalesced([x, x], sizes=wrong, group=group),
         lambda group: sheaf.all_gather_coalesced([x, x], sizes=wrong, group=group, async_op=True),
+        # These come with headers: some sizes are to be learned, or it may be a backward.
+        lambda group: sheaf.reduce_scatter(x, wrong, group=group, async_op=True),
         lambda group: sheaf.reduce_scatter_coalesced([x, x], wrong, group=group, async_op=True),
         lambda group: sheaf.reduce_scatter_coalesced([x, x], [[1, 1], None], group=group),
-        # These come with headers, since some sizes are to be learned.
         lambda group: sheaf.all_gather_coalesced([x, x], sizes=[None, wrong], group=group),
         lambda group: sheaf.all_gather_coalesced([x, x], sizes=[None, [2.0] * world], group=group),
         lambda group: sheaf.all_gather_coalesced([x, x], sizes=[None, [2.0] * world], group=group, async_op=True),
@@ -157,8 +164,21 @@ def gives_up_in_every_way(rank, world):
 
 def test_every_call_without_headers_that_is_given_up_is_known_to_be():
     for said in values(fresh(2, gives_up_in_every_way, env={"SHEAF_ENGINE": "collectives"}, timeout=60)):
-        assert all("is out of step since" in text for text in said[:7]), said
-        assert said[7:] == ["nothing was raised"] * 4, said
+        assert all("is out of step since" in text for text in said[:4]), said
+        assert said[4:] == ["nothing was raised"] * 7, said
+
+
+def on_hosts_of_their_own(rank, world, case, way):
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    sheaf.all_gather(torch.ones(1))
+    getattr(left_out, case)(rank, world, way)
+
+
+@pytest.mark.parametrize("way", left_out.WAYS)
+@pytest.mark.parametrize("case", ["stays_away", "goes_on"])
+def test_a_rank_that_left_out_a_backward_is_named(case, way):
+    """Forwards with sizes given have no headers there, backwards have."""
+    values(fresh(left_out.WORLD, on_hosts_of_their_own, case, way, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
 
 
 def interrupted(rank, world):

@@ -89,8 +89,9 @@ def test_all_gather_compiles(world, known):
 
 
 def with_two_rows_or_more(world):
-    """Ten patterns, of which some repeat a size and some do not."""
-    return [[2 + (3 * k + 5 * r * (k % 4)) % 11 for r in range(world)] for k in range(10)]
+    """Ten patterns: some repeat a size and some do not, and in some only one rank's changes."""
+    turns = [[2 + (3 * k + 5 * r * (k % 4)) % 11 for r in range(world)] for k in range(10 - world)]
+    return [*turns, *([7 if r == who else 3 for r in range(world)] for who in range(world))]
 
 
 def with_fewer_rows(world):
@@ -110,14 +111,14 @@ def compilations(rank, world, known, backend):
         assert compiled_so_far() <= 4
 
 
-@pytest.mark.parametrize("known", KNOWN[:2], ids=KNOWN_NAMES[:2])
+@pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
 @pytest.mark.parametrize("world", [2, 3])
 def test_other_sizes_seldom_compile_again(world, known):
     run(world, compilations, known, "aot_eager", timeout=240)
 
 
 @pytest.mark.skipif(not RUNS_INDUCTOR, reason=WHY_NOT)
-@pytest.mark.parametrize(("world", "known"), [(2, None), (3, torch.tensor)], ids=["learned", "tensor"])
+@pytest.mark.parametrize(("world", "known"), [(2, None), (3, torch.tensor), (2, list)], ids=KNOWN_NAMES)
 def test_other_sizes_under_inductor(world, known):
     run(world, compilations, known, "inductor", timeout=300)
 
@@ -130,8 +131,8 @@ def compiled_scatter(rank, world, op, known, backend="aot_eager"):
     with compiling() as compiled_so_far:
         compiled = torch.compile(scatters, fullgraph=True, backend=backend)
         many, few = with_two_rows_or_more(world), with_fewer_rows(world)[:2]
-        for sizes in [*many, *few] if known is torch.tensor else [*many[:3], *few]:
-            if known is torch.tensor and sizes is few[0]:
+        for sizes in [*many, *few]:
+            if sizes is few[0]:
                 assert compiled_so_far() <= 2
             inputs = [values(20 + r, (sum(sizes), 2), torch.float64) for r in range(world)]
             upstream = [values(60 + r, (rows, 2), torch.float64) for r, rows in enumerate(sizes)]
@@ -142,8 +143,7 @@ def compiled_scatter(rank, world, op, known, backend="aot_eager"):
             expected = own_rows(3 * rank_sum(inputs) * factor, sizes, rank, 0)
             torch.testing.assert_close(mine.detach(), expected, rtol=1e-14, atol=0)
             torch.testing.assert_close(y.grad, 3 * torch.cat(upstream) * factor, rtol=1e-14, atol=0)
-        if known is torch.tensor:
-            assert compiled_so_far() <= 4
+        assert compiled_so_far() <= 4
 
 
 @pytest.mark.parametrize("known", KNOWN[1:], ids=KNOWN_NAMES[1:])

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 import sheaf
 from compiled import compiling
 from pool import run
+from test_compile import KNOWN, KNOWN_NAMES
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -88,13 +89,13 @@ def test_transforms_are_refused():
     run(2, transformed, timeout=120)
 
 
-def contrastive(rank, world):
-    def single(x):
-        y, sizes = sheaf.all_gather(x)
+def contrastive(rank, world, known):
+    def single(x, given):
+        y, sizes = sheaf.all_gather(x, sizes=given)
         return cross_entropy(x @ y.t(), torch.arange(x.shape[0]) + sheaf.offset(sizes))
 
-    def several(x):
-        (y, _), (z, _) = sheaf.all_gather_coalesced([x, x * 2])
+    def several(x, given):
+        (y, _), (z, _) = sheaf.all_gather_coalesced([x, x * 2], sizes=given)
         return cross_entropy(x @ (y + z).t(), torch.arange(x.shape[0]))
 
     for body in (single, several):
@@ -105,13 +106,49 @@ def contrastive(rank, world):
                 for call in (body, compiled):
                     torch.manual_seed(rank)
                     x = torch.randn(rank + 2 + more, 4, requires_grad=True)
-                    loss = call(x)
+                    loss = call(x, known and known([r + 2 + more for r in range(world)]))
                     loss.backward()
                     results.append((loss.detach(), x.grad))
                 torch.testing.assert_close(*results, msg=lambda text, body=body: f"{body.__name__}: {text}")
 
 
 @pytest.mark.slow
-def test_a_contrastive_loss_under_inductor():
+@pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
+def test_a_contrastive_loss_under_inductor(known):
     """A product of the own and the gathered rows, whose numbers it does not know to be related."""
-    run(2, contrastive, timeout=200)
+    run(2, contrastive, known, timeout=200)
+
+
+def wrong_sizes(rank, world):
+    """In all less than what rank 0 has: the op's to refuse, on every rank."""
+    for known in (list, torch.tensor):
+        with compiling():
+            compiled = torch.compile(
+                lambda x, sizes: sheaf.all_gather(x, sizes=sizes), fullgraph=True, backend="aot_eager"
+            )
+            for rows in (4, 5, 1):
+                x = torch.ones(rows if rank == 0 else 2, 3)
+                assert compiled(x, known([rows] + [2] * (world - 1))).tensor.shape == (rows + 2 * world - 2, 3)
+            x = torch.ones(9 if rank == 0 else 2, 3)
+            with pytest.raises(ValueError, match=r"sizes"):
+                compiled(x, known([1] + [2] * (world - 1)))
+    assert sheaf.all_gather(x[:1]).tensor.shape == (world, 3), "the group works on"
+
+
+def test_wrong_sizes_are_refused():
+    run(2, wrong_sizes, timeout=120)
+
+
+def unlike(rank, world):
+    """What Sheaf tells torch of its lists of sizes stays with them: others are constants until they change."""
+    with compiling() as compiled_so_far:
+        scaled = torch.compile(lambda x, by: sheaf.all_gather(x * by[0], sizes=by[1]).tensor, backend="aot_eager")
+        for factor in (2, 3):
+            y = scaled(torch.ones(2, 3), [factor, [2] * world])
+            torch.testing.assert_close(y, torch.full((2 * world, 3), float(factor)))
+        assert compiled_so_far() == 2
+    assert not torch.compiler.config.dynamic_sources
+
+
+def test_other_numbers_stay_constants():
+    run(2, unlike, timeout=60)
