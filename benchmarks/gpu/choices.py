@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 import sheaf
 from benchmarks.gpu.ranks import lines_of
-from benchmarks.gpu.timing import Body, in_turns, sizes_of
+from benchmarks.gpu.timing import Body, calls_of, in_turns, sizes_of
 
 GRAIN = 16
 """Bytes that a device moves at once."""
@@ -103,7 +103,7 @@ def compare_several(kib: int, device: str, rounds: int, calls: int) -> None:
 
 def rank_body(device: str, kibs: list[int], rounds: int) -> None:
     for kib in kibs:
-        calls = 1 if kib > 4096 else 8
+        calls = calls_of(kib)
         if device == "cuda":  # Gloo has no uneven lists
             compare_gathers(kib, device, rounds, calls)
             compare_sums(kib, device, rounds, calls)
