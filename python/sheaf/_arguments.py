@@ -108,8 +108,7 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
         return sizes.detach().to("cpu", torch.int64)
     if not isinstance(sizes, list | tuple):
         no(f"sizes must be a tensor, a list or a tuple, got {type(sizes).__name__}")
-    if is_dynamo_compiling() and not is_exporting():
-        _read_as_variables(sizes)
+    read_as_variables(sizes)
     plain = set(map(type, sizes)) <= {int}  # nearly all, at once
     if not plain and not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
         no(f"sizes must be integers, got {list(sizes)}")
@@ -118,9 +117,11 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
     return torch.tensor(sizes, dtype=torch.int64)
 
 
-def _read_as_variables(sizes: Sequence[int]) -> None:
-    """Has a compiler take these numbers for variables from the start. It would take each for a constant until that one
-    changes, and compile anew every time. It reads a number when it is first looked at."""
+def read_as_variables(sizes: Sequence[object]) -> None:
+    """Has a compiler take the numbers in it for variables from the start. It would take each for a constant until that
+    one changes, and compile anew every time. It reads a number when it is first looked at."""
+    if not is_dynamo_compiling() or is_exporting():
+        return
     _begin_variables()
     for size in sizes:
         isinstance(size, int)
@@ -128,31 +129,37 @@ def _read_as_variables(sizes: Sequence[int]) -> None:
 
 
 _sources: list[str] = []
+"""What the setting was, while it is another."""
 
 
 def _begin_variables() -> None:
-    _sources.append(torch.compiler.config.dynamic_sources)
-    torch.compiler.config.dynamic_sources = ".*"
+    """Called as it is traced. What torch cannot read ends the trace at once: then the callback ends this."""
+    compiler = torch._dynamo.callback.callback_handler
+    if _end_variables not in compiler.end_callbacks:
+        compiler.register_end_callback(_end_variables)
+    if torch._dynamo.config.automatic_dynamic_shapes:  # off: the program asked for constants, by dynamic=False
+        _sources.append(torch.compiler.config.dynamic_sources)
+        torch.compiler.config.dynamic_sources = ".*"
 
 
-def _end_variables() -> None:
-    torch.compiler.config.dynamic_sources = _sources.pop()
+def _end_variables(_: object = None) -> None:
+    if _sources:
+        torch.compiler.config.dynamic_sources = _sources.pop()
 
 
-_begin_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called as it is traced
+_begin_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _end_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def total(sizes: Sizes | None, given: torch.Tensor, x: torch.Tensor, dim: int) -> Any:
     """What they add up to; `given` is `sizes` (None: learned) as the ops take them. A compiler is told that it is no
     less than what `x` has: Inductor is at a loss with products of both otherwise."""
-    own_rows = x.shape[dim] if -x.dim() <= dim < x.dim() else 0  # another dim is the op's to refuse
-    # Compiled for 0 or 1 own rows, numbers would have it compiled again for 0 and 1 in all.
-    if isinstance(sizes, list | tuple) and not (is_dynamo_compiling() and own_rows in (0, 1)):
+    if isinstance(sizes, list | tuple):
         return sum(sizes)
     if _is_known(given) and given.dim() == 1:
         found = sum(given.tolist())
         return found if -(2**63) <= found < 2**63 else 0  # no op takes such a number, and each refuses such sizes
+    own_rows = x.shape[dim] if -x.dim() <= dim < x.dim() else 0  # another dim is the op's to refuse
     summed = given.sum()
     # Less is wrong, which is the op's to refuse.
     found = (summed if sizes is None else summed.clamp(min=own_rows)).item()

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.compiler import is_compiling
 
-from sheaf._arguments import Sizes, Timeout, check_types, own, refuse, rows, total
+from sheaf._arguments import Sizes, Timeout, check_types, own, read_as_variables, refuse, rows, total
 from sheaf._group import Ranks
 
 ManySizes: TypeAlias = Sizes | Sequence[Sizes | None] | None
@@ -40,6 +40,8 @@ class Each:
         self.op = op
         self.where = where
         self.later = later
+        if isinstance(sizes, list | tuple):
+            read_as_variables(sizes)
         is_whole = sizes is not None and not (isinstance(sizes, list | tuple) and any(one is None for one in sizes))
         self.sized = is_whole or not learns
         if not isinstance(tensors, list | tuple):

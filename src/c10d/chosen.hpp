@@ -28,7 +28,7 @@ class chosen final : public engine {
   bool is_gone() override { return link_->is_gone(); }
   bool checks_sized_calls() const override { return inner_->checks_sized_calls(); }
   // In shared memory a header costs microseconds, and backends do not compare what ranks are about to do. Backwards are
-  // what ranks leave out unknowingly; compiled ones are reductions that do not say what they differentiate.
+  // what ranks leave out unknowingly; compiled ones do not say what they differentiate, but those of gathers reduce.
   bool checks_device_call(const header& head) const override {
     return settings_.check || shared_ || is_reduction(head.op) || head.origin != 0;
   }

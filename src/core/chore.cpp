@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/symbol.hpp"
 
@@ -18,16 +19,20 @@ namespace {
 
 // A group may take its time to go, but a process that cannot end is worse than one that ends badly.
 constexpr std::chrono::seconds longest_chore{5};
-// Calls look around every wait_slice; a process ends within a second of its end.
-constexpr std::chrono::milliseconds longest_errand{700};
+// Calls look around every wait_slice; a process ends within a second of its end. What cannot look around may be about
+// to be done, or wait for ever.
+constexpr std::chrono::milliseconds longest_blind_wait{200};
+constexpr std::chrono::milliseconds longest_errand{500};  // after that
 
 struct ending {
   std::timed_mutex under_way;  // held by each chore
   std::atomic<bool> has_begun{false};
 
-  std::mutex mutex;  // guards the number of errands
+  std::mutex mutex;  // guards all below
   std::condition_variable changed;
   int errands = 0;
+  int blind = 0;      // of them, in a blind_wait
+  bool over = false;  // nothing is waited for any more
 };
 
 // Never destroyed: threads outlive main.
@@ -35,22 +40,12 @@ ending* the_ending = new ending;
 
 thread_local bool has_errand = false;
 
-bool begin_errand() {
-  const std::lock_guard lock(the_ending->mutex);
-  if (the_ending->has_begun) return false;
-  ++the_ending->errands;
-  return true;
-}
-
-void end_errand() {
-  const std::lock_guard lock(the_ending->mutex);
-  if (--the_ending->errands == 0) the_ending->changed.notify_all();
-}
-
 void end_chores() {
   if (!the_ending->has_begun.exchange(true)) {
     std::unique_lock lock(the_ending->mutex);
-    the_ending->changed.wait_for(lock, longest_errand, [] { return the_ending->errands == 0; });
+    the_ending->changed.wait_for(lock, longest_blind_wait, [] { return the_ending->errands == 0; });
+    the_ending->changed.wait_for(lock, longest_errand, [] { return the_ending->errands == the_ending->blind; });
+    the_ending->over = true;
   }
   // By the system's clock: the thread sanitizer knows no other way to lock for a time.
   const std::unique_lock lock(the_ending->under_way, std::chrono::system_clock::now() + longest_chore);
@@ -77,19 +72,36 @@ chore::chore() : lock_(the_ending->under_way) {
   if (the_ending->has_begun) lock_.unlock();
 }
 
-errand::errand() : under_way_(begin_errand()) { has_errand = under_way_; }
-
-errand::~errand() {
-  if (under_way_) end_errand();
-  has_errand = false;
+errand::errand() {
+  const std::lock_guard lock(the_ending->mutex);
+  under_way_ = !the_ending->has_begun;
+  if (under_way_) ++the_ending->errands;
+  has_errand = under_way_;
 }
 
-blind_wait::blind_wait() {
-  if (has_errand) end_errand();
+errand::~errand() {
+  has_errand = false;
+  if (!under_way_) return;
+  const std::lock_guard lock(the_ending->mutex);
+  --the_ending->errands;
+  the_ending->changed.notify_all();
+}
+
+blind_wait::blind_wait() : of_errand_(std::exchange(has_errand, false)) {
+  if (!of_errand_) return;
+  const std::lock_guard lock(the_ending->mutex);
+  ++the_ending->blind;
+  the_ending->changed.notify_all();
 }
 
 blind_wait::~blind_wait() {
-  if (!has_errand || begin_errand()) return;
+  if (!of_errand_) return;
+  has_errand = true;
+  {
+    const std::lock_guard lock(the_ending->mutex);
+    --the_ending->blind;
+    if (!the_ending->over) return;
+  }
   for (;;) std::this_thread::sleep_for(std::chrono::hours(1));  // whatever it would touch may be gone
 }
 

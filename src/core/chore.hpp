@@ -31,14 +31,17 @@ class errand {
   bool under_way_;
 };
 
-// A wait amid an errand that cannot see is_ending(): the process's end does not wait for it, and it never returns once
-// that has begun. Anywhere else it changes nothing.
+// A wait amid an errand that cannot see is_ending(): the process's end waits for it for a shorter moment, after which
+// it never returns. Anywhere else it changes nothing.
 class blind_wait {
  public:
   blind_wait();
   ~blind_wait();
   blind_wait(const blind_wait&) = delete;
   blind_wait& operator=(const blind_wait&) = delete;
+
+ private:
+  bool of_errand_;
 };
 
 bool is_ending();

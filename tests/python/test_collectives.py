@@ -171,6 +171,7 @@ def test_every_call_without_headers_that_is_given_up_is_known_to_be():
 def on_hosts_of_their_own(rank, world, case, way):
     os.environ["SHEAF_HOST_ID"] = str(rank)
     sheaf.all_gather(torch.ones(1))
+    assert "/memfd:sheaf" not in Path("/proc/self/maps").read_text(), "headers through shared memory"
     getattr(left_out, case)(rank, world, way)
 
 
@@ -179,6 +180,28 @@ def on_hosts_of_their_own(rank, world, case, way):
 def test_a_rank_that_left_out_a_backward_is_named(case, way):
     """Forwards with sizes given have no headers there, backwards have."""
     values(fresh(left_out.WORLD, on_hosts_of_their_own, case, way, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
+
+
+def goes_on_without_a_header(rank, world):
+    """Rank 1 leaves out the backward and gathers with sizes given: others name it at their deadline."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    group = dist.new_group()
+    x = torch.ones(2, 3, requires_grad=True)
+    y = sheaf.all_gather(x, group=group, timeout=0.6).tensor
+    with pytest.raises(dist.DistBackendError) as caught:
+        if rank == 1:
+            sheaf.all_gather(x.detach(), sizes=[2] * world, group=group, timeout=0.6)
+        y.sum().backward()
+    dist.barrier()
+    with pytest.raises((dist.DistBackendError, ValueError)):
+        sheaf.all_gather(x.detach(), group=group)
+    same(sheaf.all_gather(x.detach(), group=dist.new_group()).tensor, torch.ones(2 * world, 3), "a new group")
+    return str(caught.value)
+
+
+def test_a_rank_that_goes_on_without_a_header_is_named():
+    said = values(fresh(3, goes_on_without_a_header, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
+    assert all("no answer from rank 1 within 0.6 s" in said[r] for r in (0, 2)), said
 
 
 def interrupted(rank, world):

@@ -89,15 +89,20 @@ def test_all_gather_compiles(world, known):
 
 
 def with_two_rows_or_more(world):
-    """Ten patterns: some repeat a size and some do not, and in some only one rank's changes."""
-    turns = [[2 + (3 * k + 5 * r * (k % 4)) % 11 for r in range(world)] for k in range(10 - world)]
-    return [*turns, *([7 if r == who else 3 for r in range(world)] for who in range(world))]
+    """Ten patterns: at first only one rank's size changes at a time."""
+    turns = [[7 if r == who else 3 for r in range(world)] for who in range(world)]
+    more = [[2 + (3 * k + 5 * r * (k % 4)) % 11 for r in range(world)] for k in range(9 - world)]
+    return [[3] * world, *turns, *more]
 
 
 def with_fewer_rows(world):
     """Every rank has no row, then one, and then other ranks have."""
     turns = [[few if r == who else 4 + r + who for r in range(world)] for who in range(world) for few in (0, 1)]
-    return [*turns, [0] * world, [1] * world, [0, 1] * (world // 2) + [7] * (world % 2)]
+    return [*turns, [1] * world, [0, 2] * (world // 2) + [7] * (world % 2)]
+
+
+def with_none_and_one_in_all(world):
+    return [[0] * world, [0] * (world - 1) + [1]]
 
 
 def compilations(rank, world, known, backend):
@@ -109,6 +114,9 @@ def compilations(rank, world, known, backend):
         for sizes in with_fewer_rows(world):
             check(compiled, rank, world, sizes, known, "sum")
         assert compiled_so_far() <= 4
+        for sizes in with_none_and_one_in_all(world):
+            check(compiled, rank, world, sizes, known, "sum")
+        assert compiled_so_far() <= (6 if known is list else 4)
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)

@@ -147,8 +147,42 @@ def unlike(rank, world):
             y = scaled(torch.ones(2, 3), [factor, [2] * world])
             torch.testing.assert_close(y, torch.full((2 * world, 3), float(factor)))
         assert compiled_so_far() == 2
+        static = torch.compile(lambda x, by: sheaf.all_gather(x, sizes=by).tensor, dynamic=False, backend="aot_eager")
+        for more in range(3):
+            sizes = [2, *[2 + more] * (world - 1)]
+            assert static(torch.ones(sizes[rank], 3), sizes).shape[0] == sum(sizes)
+        assert compiled_so_far() == 5
+    assert not torch.compiler.config.dynamic_sources
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # what torch cannot read
+        scaled(torch.ones(2, 3), [2, [torch.ones(2).to_sparse(), 2]])
     assert not torch.compiler.config.dynamic_sources
 
 
 def test_other_numbers_stay_constants():
     run(2, unlike, timeout=60)
+
+
+def known_shapes(rank, world):
+    """Lists tell a compiler how many rows there are, also of a rank with few: programs may branch on that."""
+
+    def in_code(x, sizes):
+        y = sheaf.all_gather(x, sizes=[1] + [4] * (world - 1)).tensor
+        return y.view(4 * world - 3, 3) * 2 if y.shape[0] == 4 * world - 3 else y
+
+    def variable(x, sizes):
+        y = sheaf.all_gather(x, sizes=sizes).tensor
+        return y * 2 if y.shape[0] > 2 else y
+
+    def masked(x, sizes):
+        return sheaf.all_gather(x[x[:, 0] > 0], sizes=sizes).tensor * 2
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        for body in (in_code, variable, masked):
+            with compiling():
+                compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
+                y = compiled(torch.ones(1 if rank == 0 else 4, 3), [1] + [4] * (world - 1))
+                torch.testing.assert_close(y, torch.full((4 * world - 3, 3), 2.0), msg=body.__name__)
+
+
+def test_lists_of_sizes_are_known_to_compilers():
+    run(2, known_shapes, timeout=60)
