@@ -20,7 +20,8 @@ PROMISES = """### What it must show
 Each by the worst case that it covers. Three of them no program can keep in every case. Where one rank has twice its
 share, the padded way's local work along dim 1 is that of 4.6 to 5 copies of 512 MiB: a copy without a flaw is as much
 faster and no more. Ranks that take turns on the GPU wait for one collective where the padded way waits for two. And of
-1 KiB an all-reduce of NCCL's takes less time than any all_to_all, which sums in rank order need.
+1 KiB an all-reduce of NCCL's takes about as long as one all_to_all, which sums in rank order need, before them and
+beside the headers. Of 1 MiB that one rank has nearly alone, NCCL takes as long as for even shares and a third more.
 """
 KERNELS = """### Placing and packing
 
