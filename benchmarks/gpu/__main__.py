@@ -88,8 +88,9 @@ def section(device: str, library: str | None, quick: bool) -> str:
     if turns:
         promised += must_show.whole_gathers(turns, ", in turns")
     promised += must_show.starts(starts)
+    how = "medians of ways that take turns, on the slowest rank"
     told = {
-        f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; medians of ways that take turns.\n": [],
+        f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; {how}.\n": [],
         PROMISES: must_show.table(promised),
         KERNELS: moves,
         LOCAL: passes,

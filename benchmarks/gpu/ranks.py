@@ -49,6 +49,13 @@ def lines_of(part: str, device: str, world: int, kibs: list[int], rounds: int) -
     return lines.splitlines()
 
 
+def slowest(ms: dict[str, float]) -> dict[str, float]:
+    """Each way's time on the rank where it takes longest."""
+    every: list[dict[str, float]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(every, ms)
+    return {way: max(one[way] for one in every) for way in ms}
+
+
 def join(rank: int, world: int, store: str, device: str) -> None:
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)
