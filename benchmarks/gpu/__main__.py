@@ -21,7 +21,8 @@ Each by the worst case that it covers. Three of them no program can keep in ever
 share, the padded way's local work along dim 1 is that of 4.6 to 5 copies of 512 MiB: a copy without a flaw is as much
 faster and no more. Ranks that take turns on the GPU wait for one collective where the padded way waits for two. And of
 1 KiB an all-reduce of NCCL's takes about as long as one all_to_all, which sums in rank order need, before them and
-beside the headers. Of 1 MiB that one rank has nearly alone, NCCL takes as long as for even shares and a third more.
+beside the headers. What one rank has nearly alone goes through every rank, as NCCL's even shares do, but whole: a third
+more bytes, and the padded way moves four times as many as shares are.
 """
 KERNELS = """### Placing and packing
 

@@ -3,6 +3,8 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import reduce
+from operator import add
 from typing import Any, NoReturn, TypeAlias
 
 import torch
@@ -155,7 +157,7 @@ def total(sizes: Sizes | None, given: torch.Tensor, x: torch.Tensor, dim: int) -
     """What they add up to; `given` is `sizes` (None: learned) as the ops take them. A compiler is told that it is no
     less than what `x` has: Inductor is at a loss with products of both otherwise."""
     if isinstance(sizes, list | tuple):
-        return sum(sizes)
+        return reduce(add, sizes, 0) if is_compiling() else sum(sizes)  # as exported programs can be saved
     if _is_known(given) and given.dim() == 1:
         found = sum(given.tolist())
         return found if -(2**63) <= found < 2**63 else 0  # no op takes such a number, and each refuses such sizes

@@ -209,6 +209,31 @@ def exported_module(rank, world, strict):
                 assert got[1].tolist() == expected.sizes.tolist()
 
 
+class Even(torch.nn.Module):
+    """Gathers blocks of one size, which is given as a list."""
+
+    def forward(self, x):
+        return sheaf.all_gather(x * 2, sizes=[x.shape[0]] * torch.distributed.get_world_size()).tensor
+
+
+def exported_list(rank, world, strict):
+    rows = ({0: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(Even(), (torch.ones(3, 2),), dynamic_shapes=rows, strict=strict)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for more in (0, 4):
+        got = torch.export.load(file).module()(torch.full((3 + more, 2), rank + 1.0))
+        file.seek(0)
+        expected = [torch.full((3 + more, 2), 2 * (r + 1.0)) for r in range(world)]
+        torch.testing.assert_close(got, torch.cat(expected), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["traced", "strict"])
+def test_a_module_with_a_list_of_sizes_is_exported(strict):
+    run(2, exported_list, strict, timeout=60)
+
+
 @pytest.mark.parametrize("strict", [False, True], ids=["traced", "strict"])
 def test_a_module_is_exported(strict):
     run(2, exported_module, strict, timeout=180)

@@ -114,8 +114,10 @@ def contrastive(rank, world, known):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
-def test_a_contrastive_loss_under_inductor(known):
+def test_a_contrastive_loss_under_inductor(known, engine):
     """A product of the own and the gathered rows, whose numbers it does not know to be related."""
+    if known and engine == "c10d":
+        pytest.skip("the graph is that of the other engine, and takes a while")
     run(2, contrastive, known, timeout=200)
 
 
