@@ -27,8 +27,8 @@ sheaf::memory gather(const buffers& on, int number, sheaf::memory given) {
   auto& engine = on.with.engine;
   call run(engine, sheaf::operation::all_gather, on.with.at.sizes[engine.rank()], on.with.at.row_bytes / 4);
   const bool rides = run.is_inlined(on.own_bytes());
-  const auto frames = run.learn(rides ? std::span<const std::byte>(own.data, own.size) : std::span<const std::byte>());
-  const auto at = run.place(rows_of(frames));
+  const auto& said = run.learn(rides ? std::span<const std::byte>(own.data, own.size) : std::span<const std::byte>());
+  const auto at = run.place(said.rows_of());
   bool small = true;
   for (int rank = 0; rank < engine.world(); ++rank) small &= run.is_inlined(at.block_bytes(rank));
   if (!small) {
@@ -38,7 +38,7 @@ sheaf::memory gather(const buffers& on, int number, sheaf::memory given) {
   }
   auto result = given.data ? std::move(given) : run.take_private(static_cast<std::size_t>(at.bytes()));
   for (int rank = 0; rank < engine.world(); ++rank) {
-    const auto* block = rank == engine.rank() ? own.data : inlined(frames[rank], at.block_bytes(rank)).data();
+    const auto* block = rank == engine.rank() ? own.data : inlined(said, rank, at.block_bytes(rank)).data();
     sheaf::place(at, rank, block, result.data);
   }
   return result;

@@ -3,36 +3,24 @@
 
 #include <sheaf/error.hpp>
 
-#include "core/verdict.hpp"
-
 namespace bench {
 
 call::call(sheaf::engine& with, sheaf::operation op, std::int64_t rows, std::int64_t width,
            std::vector<std::int64_t> given)
-    : engine_(with), given_(std::move(given)) {
+    : engine_(with) {
   now_.head.op = op;
-  now_.head.sized = !given_.empty();
-  now_.numbers = given_;
+  now_.head.sized = !given.empty();
+  now_.numbers = std::move(given);
   now_.head.tensors.push_back({.type = sheaf::dtype::float32, .ndim = 2, .shape = {rows, width}});
   engine_.begin(now_);
 }
 
 call::~call() { engine_.end(now_); }
 
-std::vector<sheaf::frame> call::learn(std::span<const std::byte> data) {
-  const auto sizes = std::as_bytes(std::span(given_));
-  auto said = engine_.exchange(now_, {sizes.size() + data.size(), [&](std::byte* to) {
-                                        if (!sizes.empty()) std::memcpy(to, sizes.data(), sizes.size());
-                                        if (!data.empty()) std::memcpy(to + sizes.size(), data.data(), data.size());
-                                      }});
-  if (const auto error = sheaf::verdict(said)) throw sheaf::value_error(*error);
-  std::vector<sheaf::frame> frames;
-  frames.reserve(said.size());
-  for (auto& one : said) {
-    one->payload = one->payload.subspan(sizes.size());
-    frames.push_back(std::move(*one));
-  }
-  return frames;
+const sheaf::heard& call::learn(const sheaf::payload& data) {
+  const auto& said = engine_.exchange(now_, data);
+  if (const auto error = said.verdict()) throw sheaf::value_error(*error);
+  return said;
 }
 
 sheaf::layout call::place(std::span<const std::int64_t> sizes) const {
@@ -60,19 +48,10 @@ void call::reduce_scatter(const sheaf::layout& at, const sheaf::memory& whole, c
   engine_.reduce_scatter(now_, at, sheaf::reduction::sum, whole, own);
 }
 
-std::vector<std::int64_t> rows_of(const std::vector<sheaf::frame>& frames) {
-  std::vector<std::int64_t> rows;
-  rows.reserve(frames.size());
-  for (const auto& said : frames) rows.push_back(said.head.tensors[0].shape[0]);
-  return rows;
-}
-
-std::span<const std::byte> inlined(const sheaf::frame& said, std::int64_t bytes) {
-  if (static_cast<std::int64_t>(said.payload.size()) != bytes) {
-    throw sheaf::rank_error("a frame brought " + std::to_string(said.payload.size()) + " bytes of " +
-                            std::to_string(bytes));
-  }
-  return said.payload;
+std::span<const std::byte> inlined(const sheaf::heard& said, int rank, std::int64_t bytes) {
+  const auto brought = said.payload(rank);
+  if (static_cast<std::int64_t>(brought.size()) == bytes) return brought;
+  throw sheaf::rank_error("a frame brought " + std::to_string(brought.size()) + " bytes of " + std::to_string(bytes));
 }
 
 }  // namespace bench

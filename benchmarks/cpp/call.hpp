@@ -20,8 +20,8 @@ class call {
   call(const call&) = delete;
   call& operator=(const call&) = delete;
 
-  // frames[r].payload is rank r's `data`.
-  std::vector<sheaf::frame> learn(std::span<const std::byte> data);
+  // A rank's payload is its `data`.
+  const sheaf::heard& learn(const sheaf::payload& data);
   sheaf::layout place(std::span<const std::int64_t> sizes) const;
   bool is_inlined(std::int64_t bytes) const;
   // As torch has it: fresh for what rode along, the engine's own for the rest.
@@ -34,11 +34,9 @@ class call {
  private:
   sheaf::engine& engine_;
   sheaf::call now_;
-  std::vector<std::int64_t> given_;
 };
 
-std::vector<std::int64_t> rows_of(const std::vector<sheaf::frame>& frames);
-// Throws rank_error when a rank brought another number of bytes.
-std::span<const std::byte> inlined(const sheaf::frame& said, std::int64_t bytes);
+// What a rank brought along. Throws rank_error when that is another number of bytes.
+std::span<const std::byte> inlined(const sheaf::heard& said, int rank, std::int64_t bytes);
 
 }  // namespace bench

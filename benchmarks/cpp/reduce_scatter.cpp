@@ -23,12 +23,14 @@ struct buffers {
 };
 
 // As src/torch/reduce_scatter.cpp does it for tensors that rode along.
-sheaf::memory sum_inlined(const setting& with, const std::vector<sheaf::frame>& frames) {
+sheaf::memory sum_inlined(const setting& with, const sheaf::heard& said) {
   const auto& at = with.at;
   const int rank = with.engine.rank();
   const auto own = at.block_bytes(rank);
-  std::vector<const std::byte*> sources;
-  for (const auto& said : frames) sources.push_back(inlined(said, at.bytes()).data() + at.block_offset(rank));
+  std::vector<const std::byte*> sources(with.engine.world());
+  for (int peer = 0; peer < with.engine.world(); ++peer) {
+    sources[peer] = inlined(said, peer, at.bytes()).data() + at.block_offset(rank);
+  }
   auto result = sheaf::allocate(static_cast<std::size_t>(own));
   sheaf::sum_ranks(sheaf::dtype::float32, sheaf::reduction::sum, sources, result.data, result.size);
   return result;
@@ -39,7 +41,11 @@ sheaf::memory scatter(const buffers& on, int number) {
   const auto whole = on.whole(number);
   call run(on.with.engine, sheaf::operation::reduce_scatter, given.rows, given.row_bytes / 4, given.sizes);
   const auto at = run.place(given.sizes);
-  if (run.is_inlined(at.bytes())) return sum_inlined(on.with, run.learn({whole.data, whole.size}));
+  if (run.is_inlined(at.bytes())) {
+    const auto first = static_cast<std::size_t>(at.block_offset(on.with.engine.rank()));
+    const auto own = static_cast<std::size_t>(on.own_bytes());
+    return sum_inlined(on.with, run.learn({std::span<const std::byte>(whole.data, whole.size), {first, own}}));
+  }
   run.learn({});
   auto result = run.take_result(at, static_cast<std::size_t>(on.own_bytes()));
   run.reduce_scatter(at, whole, result);

@@ -38,9 +38,7 @@ class chosen final : public engine {
   bool carries_apart(device_type device) const override;
   std::size_t inline_bytes() const override { return inner_->inline_bytes(); }
 
-  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override {
-    return inner_->exchange(now, data);
-  }
+  const heard& exchange(const call& now, const payload& data) override { return inner_->exchange(now, data); }
   std::vector<std::optional<frame>> refuse(const call& now) override { return inner_->refuse(now); }
   void report(const call& now, const std::string& said) override { inner_->report(now, said); }
   memory take_result(const call& now, const layout& at) override { return inner_->take_result(now, at); }

@@ -3,26 +3,32 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 #include "core/progress.hpp"
+#include "core/small.hpp"
 
 namespace sheaf {
 namespace {
 
 constexpr std::align_val_t cache_line{64};
 
+memory owned(void* data, std::size_t bytes, void (*drop)(void*)) {
+  return {static_cast<std::byte*>(data), bytes, std::shared_ptr<void>(data, drop)};
+}
+
 }  // namespace
 
 memory allocate(std::size_t bytes) {
-  const std::shared_ptr<void> owner(::operator new(bytes, cache_line),
-                                    [](void* data) { ::operator delete(data, cache_line); });
-  return {static_cast<std::byte*>(owner.get()), bytes, owner};
+  if (bytes <= small::most_bytes) return owned(small::take(bytes), bytes, small::give_back);
+  return owned(::operator new(bytes, cache_line), bytes, [](void* data) { ::operator delete(data, cache_line); });
 }
 
-std::shared_ptr<const std::vector<std::byte>> payload::written() const {
-  const auto own = std::make_shared<std::vector<std::byte>>(bytes);
-  if (bytes > 0) write(own->data());
+std::shared_ptr<const std::vector<std::byte>> payload::written(std::span<const std::int64_t> sizes) const {
+  const auto own = std::make_shared<std::vector<std::byte>>(sizes.size_bytes() + bytes);
+  std::ranges::copy(std::as_bytes(sizes), own->begin());
+  if (bytes > 0) write(own->data() + sizes.size_bytes());
   return own;
 }
 

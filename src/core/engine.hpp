@@ -2,6 +2,8 @@
 // An engine moves bytes for one group; ops know nothing else of it.
 #pragma once
 
+#include <time.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "core/header.hpp"
+#include "core/heard.hpp"
 #include "core/sum.hpp"
 
 namespace sheaf {
@@ -45,16 +48,32 @@ memory allocate(std::size_t bytes);
 struct payload {
   std::size_t bytes = 0;
   std::function<void(std::byte* to)> write = {};
+  // What this rank will read of every other's: all of it, unless this says which part.
+  struct part {
+    std::size_t first;
+    std::size_t bytes;
+  };
+  std::optional<part> wanted = {};
 
   payload() = default;
   payload(std::size_t size, std::function<void(std::byte* to)> writes) : bytes(size), write(std::move(writes)) {}
   payload(std::span<const std::byte> data)
       : payload(data.size(), [data](std::byte* to) { std::memcpy(to, data.data(), data.size()); }) {}
   payload(const std::vector<std::byte>& data) : payload(std::span(data)) {}
+  // Of a reduction along dim 0, the own rows are wanted.
+  payload(std::span<const std::byte> data, part wants) : payload(data) { wanted = wants; }
 
-  // In memory of its own.
-  std::shared_ptr<const std::vector<std::byte>> written() const;
+  // In memory of its own, after the sizes given.
+  std::shared_ptr<const std::vector<std::byte>> written(std::span<const std::int64_t> sizes) const;
 };
+
+// The time of the last tick, a few milliseconds ago: for deadlines, at a fraction of what the exact one takes.
+inline std::chrono::steady_clock::time_point about_now() {
+  timespec tick{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &tick);
+  return std::chrono::steady_clock::time_point(std::chrono::seconds(tick.tv_sec) +
+                                               std::chrono::nanoseconds(tick.tv_nsec));
+}
 
 // One call as every step of it sees it.
 struct call {
@@ -62,7 +81,7 @@ struct call {
   std::vector<std::int64_t> numbers = {};                           // the sizes given, as other ranks compare them
   std::string given = {};                                           // as errors show those of several tensors
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
-  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point started = about_now();
   bool failed = false;  // set before it ends
 };
 
@@ -104,8 +123,8 @@ class engine {
   // Data up to here rides along with its header. The same on every rank.
   virtual std::size_t inline_bytes() const { return sheaf::inline_bytes; }
 
-  // Learn: what every rank says of this call. frames[r] is rank r's; payloads stay until the call ends.
-  virtual std::vector<std::optional<frame>> exchange(const call& now, const payload& data) = 0;
+  // Learn: what every rank says of this call, with the sizes given and then `data`. It stays until the call ends.
+  virtual const heard& exchange(const call& now, const payload& data) = 0;
   // Says why this rank refuses, and waits for nobody: what was posted stays posted. Returns what the others say where
   // they are in the same call at the same moment, and nothing otherwise.
   virtual std::vector<std::optional<frame>> refuse(const call& now) = 0;

@@ -254,28 +254,37 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
   return read;
 }
 
-std::optional<frame> decode_like(const header& own, std::span<const std::byte> own_bytes,
-                                 std::span<const std::byte> bytes) {
-  const auto length = prefix_bytes + own.tensors.size() * record_bytes;
-  if (own.tensors.empty() || !own.refusal.empty() || own_bytes.size() != length || bytes.size() != length) {
-    return decode(bytes);
-  }
-  frame read{own, {}};
-  std::size_t same = 0;  // up to here all bytes but those of rows were compared
-  const auto differs_until = [&](std::size_t end) {
-    const auto from = std::exchange(same, end);
-    return std::memcmp(bytes.data() + from, own_bytes.data() + from, end - from) != 0;
+std::uint64_t gist(const header& head, std::span<const std::int64_t> numbers) {
+  if (head.tensors.empty() || !head.refusal.empty()) return 0;
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;
+  const auto mix = [&](std::uint64_t word) {
+    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 32;
   };
-  for (std::size_t i = 0; i < own.tensors.size(); ++i) {
-    const auto& tensor = own.tensors[i];
-    if (tensor.dim < 0 || tensor.dim >= tensor.ndim) return decode(bytes);
-    auto& rows = read.head.tensors[i].shape[tensor.dim];
-    const auto at = prefix_bytes + i * record_bytes + 4 + sizeof rows * tensor.dim;
-    std::memcpy(&rows, bytes.data() + at, sizeof rows);
-    if (rows < 0 || differs_until(at)) return decode(bytes);
-    same += sizeof rows;
+  const auto bits = [](auto... bytes) {
+    std::uint64_t word = 0;
+    ((word = word << 8 | static_cast<std::uint8_t>(bytes)), ...);
+    return word;
+  };
+  mix(bits(head.op, head.mode, head.records_gradient, head.sized, head.apart, head.tensors.size()));
+  mix(head.origin);
+  const bool fixed = is_reduction(head.op);
+  for (const auto& tensor : head.tensors) {
+    if (!tensor.has_rows() || tensor.rows() < 0) return 0;
+    mix(bits(tensor.type, tensor.device, tensor.dim, tensor.ndim, tensor.mode, tensor.records_gradient, tensor.sized));
+    for (int d = 0; d < tensor.ndim; ++d) {
+      if (fixed || d != tensor.dim) mix(static_cast<std::uint64_t>(tensor.shape[d]));
+    }
   }
-  return differs_until(length) ? decode(bytes) : read;
+  for (const auto number : numbers) mix(static_cast<std::uint64_t>(number));
+  return hash == 0 ? 1 : hash;
+}
+
+std::int64_t read_rows(std::span<const std::byte> bytes, const header& like, std::size_t tensor) {
+  std::int64_t rows = 0;
+  const auto shape_at = prefix_bytes + tensor * record_bytes + 4;
+  std::memcpy(&rows, bytes.data() + shape_at + sizeof rows * like.tensors[tensor].dim, sizeof rows);
+  return rows;
 }
 
 frame with_own_payload(frame read) {

@@ -52,6 +52,9 @@ struct record {
   bool sized = false;
 
   std::span<const std::int64_t> dims() const { return {shape.data(), ndim}; }
+  bool has_rows() const { return dim >= 0 && dim < ndim; }
+  std::int64_t& rows() { return shape[dim]; }
+  std::int64_t rows() const { return shape[dim]; }
   friend bool operator==(const record&, const record&) = default;
 };
 
@@ -85,10 +88,11 @@ struct frame {
 // The frame with a payload of its own.
 frame with_own_payload(frame read);
 
-// What decode() makes of `bytes`, found sooner where they are those of `own` (encoded: `own_bytes`) but for the rows of
-// its tensors. Most frames are like the own one.
-std::optional<frame> decode_like(const header& own, std::span<const std::byte> own_bytes,
-                                 std::span<const std::byte> bytes);
+// A hash of all that ranks in one call must agree on: the header without its number and, of gathers, without rows, and
+// the sizes given. 0: of a header that is like no other, since it refuses, or makes no sense.
+std::uint64_t gist(const header& head, std::span<const std::int64_t> numbers);
+// The rows of one tensor, from the bytes of a header of the same gist.
+std::int64_t read_rows(std::span<const std::byte> bytes, const header& like, std::size_t tensor);
 
 // At most max_refusal bytes, whole characters.
 std::string cut_refusal(std::string_view text);

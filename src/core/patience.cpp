@@ -42,7 +42,7 @@ void patience::tell_others(const std::string& said) {
 }
 
 void patience::finish() {
-  if (!link_.owes_news.exchange(false)) return;
+  if (!link_.owes_news.load(std::memory_order_relaxed) || !link_.owes_news.exchange(false)) return;
   link_.publish(note{link_.name(), now_.head.sequence, "finished " + title(now_.head)}.encode());
 }
 

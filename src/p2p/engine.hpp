@@ -34,7 +34,7 @@ class engine final : public sheaf::engine {
   void end(const call& now) noexcept override { turns_.end(now); }
   bool checks_sized_calls() const override { return settings_.check; }
 
-  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override;
+  const heard& exchange(const call& now, const payload& data) override;
   std::vector<std::optional<frame>> refuse(const call& now) override;
   void report(const call& now, const std::string& said) override;
   memory take_result(const call& now, const layout& at) override;
@@ -64,6 +64,7 @@ class engine final : public sheaf::engine {
 
   std::mutex mail_mutex_;  // guards all below
   mail mail_;
+  heard heard_;
   bool greeting_sent_ = false;
   std::vector<std::optional<std::string>> greetings_;  // by rank, as they come
   std::atomic<bool> ready_{false};

@@ -50,12 +50,12 @@ void engine::greet(patience& waiting) {
   hear_greetings(waiting);
 }
 
-std::vector<std::optional<frame>> engine::exchange(const call& now, const payload& data) {
+const heard& engine::exchange(const call& now, const payload& data) {
   patience waiting(*link_, now);
   const std::lock_guard lock(mail_mutex_);
   send_greeting(waiting);
   posting messages(*link_, waiting);
-  const auto own = data.written();
+  const auto own = data.written(now.numbers);
   mail_.send(messages, now.head, *own);
   hear_greetings(waiting);
   std::vector<std::optional<frame>> frames;
@@ -66,7 +66,9 @@ std::vector<std::optional<frame>> engine::exchange(const call& now, const payloa
   // channel keeps what it will read later.
   messages.leave(std::chrono::steady_clock::now() + farewell);
   waiting.finish();
-  return frames;
+  heard_.begin(now);
+  heard_.set(std::move(frames));
+  return heard_;
 }
 
 patience engine::on_the_way(const call& now) {
@@ -79,8 +81,7 @@ void engine::compare_after_all(int peer, const call& now) {
     const std::unique_lock lock(mail_mutex_, std::try_to_lock);
     if (!lock || !mail_.holds(peer, now.head.sequence)) return;
   }
-  const auto frames = exchange(now, std::as_bytes(std::span(now.numbers)));
-  if (const auto error = verdict(frames)) throw value_error(*error);
+  if (const auto error = exchange(now, {}).verdict()) throw value_error(*error);
 }
 
 void engine::report(const call& now, const std::string& said) { patience(*link_, now).tell_others(said); }

@@ -22,6 +22,7 @@ arena::arena(const descriptor& file, const geometry& shape) : shape_(shape) {
   if (file_bytes(file) != shape_.bytes()) throw std::runtime_error("the shared file has another size than was agreed");
   const auto segments = segment_count * shape_.segment_bytes;
   control_ = mapping(file, 0, shape_.segments_at(), mapping::kind::shared);
+  slots_ = reinterpret_cast<slot*>(control_.data() + shape_.slots_at());
   segments_ = mapping(file, shape_.segments_at(), segments, mapping::kind::shared);
   views_ = mapping(file, shape_.segments_at(), segments, mapping::kind::copied);
 }
@@ -30,13 +31,6 @@ std::shared_ptr<arena> arena::for_threads(const geometry& shape) {
   auto made = std::make_shared<arena>(make_memory_file(shape.bytes()), shape);
   made->views_ = {};
   return made;
-}
-
-board& arena::of(int rank) const { return reinterpret_cast<board*>(control_.data())[rank]; }
-
-slot& arena::slot_of(int rank, std::uint64_t sequence) const {
-  auto* slots = reinterpret_cast<slot*>(control_.data() + shape_.slots_at());
-  return slots[rank * ring_slots + sequence % ring_slots];
 }
 
 std::byte* arena::staging(int rank) const {

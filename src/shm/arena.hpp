@@ -30,8 +30,10 @@ class arena {
   static std::shared_ptr<arena> for_threads(const geometry& shape);
 
   const geometry& shape() const { return shape_; }
-  board& of(int rank) const;
-  slot& slot_of(int rank, std::uint64_t sequence) const;
+  board& of(int rank) const { return reinterpret_cast<board*>(control_.data())[rank]; }
+  slot& slot_of(int rank, std::uint64_t sequence) const {
+    return slots_[static_cast<std::uint64_t>(rank) * ring_slots + sequence % ring_slots];
+  }
   std::byte* staging(int rank) const;
   // What all see of a segment, and what this process does: its own, copied where it writes.
   std::byte* shared(int segment) const;
@@ -41,6 +43,7 @@ class arena {
  private:
   geometry shape_;
   mapping control_;  // boards, slots, staging
+  slot* slots_ = nullptr;
   mapping segments_;
   mapping views_;
 };

@@ -2,6 +2,7 @@
 #include "shm/bell.hpp"
 
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,7 +18,13 @@ long futex(std::atomic<std::uint32_t>& word, int op, std::uint32_t value, const 
   return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), op, value, limit, nullptr, 0);
 }
 
+long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
+
 }  // namespace
+
+bool allow_fences() { return membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0; }
+
+bool fence_others() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0; }
 
 void ring(board& own) {
   own.bell.fetch_add(1);

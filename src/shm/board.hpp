@@ -23,29 +23,30 @@ inline constexpr std::size_t payload_capacity = inline_capacity + 8 * max_ranks;
 // A point in a group's life: step `step` of the data phase of call `sequence`.
 constexpr std::uint64_t moment(std::uint64_t sequence, std::uint64_t step) { return sequence << 24 | step; }
 
-// One a rank. All words but `bell` and `sleepers` are written by that rank alone and only grow. What others look at in
-// every call lies by itself: a change of the rest must not wait until they are done looking.
+// One a rank. All words but `bell` and `sleepers` are written by that rank alone; the last three only grow.
 struct alignas(128) board {
-  std::atomic<std::uint64_t> posted;  // the last call whose frame lies in its slot
-  std::atomic<std::int32_t> core;     // where it ran when it last posted
-
-  alignas(64) std::atomic<std::uint32_t> bell;  // rung after each change, where somebody sleeps
-  std::atomic<std::uint32_t> sleepers;          // who sleeps until it rings
-  std::atomic<std::uint64_t> progress;          // the last moment whose data is there for others
-  std::atomic<std::uint64_t> consumed;          // the last moment whose data of others this rank has read
-  std::atomic<std::uint64_t> left;              // the last call this rank is done with, well or not
+  std::atomic<bool> unfenced;           // it publishes without a fence: whoever sleeps by its bell has one for it
+  std::atomic<std::uint32_t> bell;      // rung after each change, where somebody sleeps
+  std::atomic<std::uint32_t> sleepers;  // who sleeps until it rings
+  std::atomic<std::uint64_t> progress;  // the last moment whose data is there for others
+  std::atomic<std::uint64_t> consumed;  // the last moment whose data of others this rank has read
+  std::atomic<std::uint64_t> left;      // the last call this rank is done with, well or not
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// A rank's frame of call k lies in its slot k mod ring_slots.
+// A rank's frame of call k lies in its slot k mod ring_slots. All that most calls look at beside the payload is in its
+// first cache line.
 struct alignas(64) slot {
-  std::uint64_t sequence;
-  std::uint64_t unused_segments;  // one bit a segment: this rank neither holds nor fills it
-  habits::ways past_caches;       // rank 0's alone count
-  std::uint16_t head_bytes;
+  std::atomic<std::uint64_t> posted;  // the call whose frame lies here; written last
+  std::uint64_t gist;                 // of the header: the same where headers differ in rows at most; 0: of no other
+  std::int64_t rows;                  // of the first tensor
+  std::uint64_t unused_segments;      // one bit a segment: this rank neither holds nor fills it
+  habits::ways past_caches;           // rank 0's alone count
   std::uint32_t payload_bytes;
-  std::byte bytes[head_capacity + payload_capacity];  // the header and, from the next cache line on, the payload
-  std::uint32_t resident_pages[segment_count];        // rank 0's alone count
+  std::uint16_t head_bytes;
+  std::int16_t core;                                              // where its rank ran
+  alignas(64) std::byte bytes[head_capacity + payload_capacity];  // the header and, from the next line on, the payload
+  std::uint32_t resident_pages[segment_count];                    // rank 0's alone count
 
   std::byte* payload() { return reinterpret_cast<std::byte*>(this) + payload_at(); }
   const std::byte* payload() const { return reinterpret_cast<const std::byte*>(this) + payload_at(); }

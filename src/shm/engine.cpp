@@ -14,7 +14,11 @@ engine::engine(membership of)
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
       warm_(std::make_shared<warm_memory>(of.pool_bytes / world_)),
-      has_cores_(core_count() >= world_) {}
+      has_cores_(core_count() >= world_),
+      seen_(world_),
+      cores_(world_, -1) {
+  this->of(rank_).unfenced = allow_fences();
+}
 
 void engine::take_turn(call& now) {
   turns_.take(now);
@@ -27,7 +31,16 @@ void engine::end(const call& now) noexcept {
 }
 
 void engine::publish(std::atomic<std::uint64_t> board::* word, std::uint64_t value) {
-  shm::publish(of(rank_), word, value);
+  auto& own = of(rank_);
+  shm::publish(own, own.*word, value);
+}
+
+// A peer that shares this core cannot come before it is given way to, and one that waits for a core hardly. One that
+// has a core by itself is on its way.
+int engine::tries_for(int peer) const {
+  constexpr int with_cores = 200, crowded = 20;
+  if (cores_[peer] == cores_[rank_]) return 1;
+  return has_cores_ ? with_cores : crowded;
 }
 
 void engine::throw_if_dead(std::uint64_t sequence) const {
@@ -41,11 +54,10 @@ void engine::throw_if_dead(std::uint64_t sequence) const {
 
 void engine::leave_core_of(int peer) {
   if (!has_cores_ || rank_ < peer) return;
-  const auto core_of = [this](int one) { return of(one).core.load(std::memory_order_relaxed); };
-  if (core_of(peer) != ::sched_getcpu()) return;
+  if (cores_[peer] != ::sched_getcpu()) return;
   move_to_core([&](int core) {
     for (int one = 0; one < world_; ++one) {
-      if (one != rank_ && core_of(one) == core) return true;
+      if (one != rank_ && cores_[one] == core) return true;
     }
     return false;
   });
@@ -56,7 +68,10 @@ patience engine::patience_for(const call& now) {
 }
 
 std::optional<note> engine::last_seen(int peer) const {
-  const auto last = of(peer).posted.load(std::memory_order_acquire);
+  std::uint64_t last = 0;
+  for (std::uint64_t at = 0; at < ring_slots; ++at) {
+    last = std::max(last, place_->slot_of(peer, at).posted.load(std::memory_order_acquire));
+  }
   const auto read = last > 0 ? frame_of(peer, last) : std::nullopt;
   const bool stopped = peer < static_cast<int>(lives_.size()) && lives_[peer] && lives_[peer]->is_stopped();
   if (!read && !stopped) return std::nullopt;

@@ -36,7 +36,7 @@ class engine final : public sheaf::engine {
   bool checks_sized_calls() const override { return true; }  // the header rides along in any case
   std::size_t inline_bytes() const override { return inline_capacity; }
 
-  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override;
+  const heard& exchange(const call& now, const payload& data) override;
   std::vector<std::optional<frame>> refuse(const call& now) override;
   void report(const call& now, const std::string& said) override;
   memory take_result(const call& now, const layout& at) override;
@@ -55,6 +55,8 @@ class engine final : public sheaf::engine {
   board& of(int peer) const { return place_->of(peer); }
   // Publishes one of this rank's words.
   void publish(std::atomic<std::uint64_t> board::* word, std::uint64_t value);
+  // How often to look for something of a peer's before giving way to others.
+  int tries_for(int peer) const;
   // Waits until ready(peer). Throws rank_error at the deadline, or when any rank's process is gone.
   template <class Ready>
   void await(patience& waiting, int peer, Ready&& ready);
@@ -75,10 +77,12 @@ class engine final : public sheaf::engine {
   bool has_posted(int peer, std::uint64_t sequence) const;
   bool has_left(int peer, std::uint64_t sequence) const;
   void post(const call& now, const payload& data);
-  std::span<const std::byte> own_head(std::uint64_t sequence) const;
-  // `like`: the own header of that call, which the peer's will be like.
-  std::optional<frame> frame_of(int peer, std::uint64_t sequence, const header* like = nullptr) const;
-  std::vector<std::optional<frame>> frames_of(const call& now) const;
+  std::optional<frame> frame_of(int peer, std::uint64_t sequence) const;
+  // What it says where that is what this rank says.
+  std::optional<heard::answer> answer_of(int peer, std::uint64_t sequence) const;
+  std::vector<std::optional<frame>> frames_of(std::uint64_t sequence) const;
+  // What all ranks posted, into `heard_`.
+  void hear(const call& now, const std::optional<payload::part>& wanted);
 
   // Waits until `peer` has reached step `step` of this call; throws when it left the call before.
   void await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
@@ -108,6 +112,10 @@ class engine final : public sheaf::engine {
   const std::shared_ptr<warm_memory> warm_;
   const bool has_cores_;  // as many as ranks
   habits habits_;
+  heard heard_;
+  // By rank: the last call whose frame was there, and the core that it ran on then.
+  std::vector<std::uint64_t> seen_;
+  std::vector<int> cores_;
 
   turns turns_{[this](std::uint64_t last) { publish(&board::left, last); }};
 
@@ -122,7 +130,7 @@ class engine final : public sheaf::engine {
 template <class Ready>
 void engine::await(patience& waiting, int peer, Ready&& ready) {
   const auto is_there = [&] { return ready(peer); };
-  if (is_there_at_once(is_there)) return;
+  if (is_there_at_once(is_there, tries_for(peer))) return;
   leave_core_of(peer);
   if (is_soon(is_there)) return;
   waiting.wait(

@@ -29,24 +29,23 @@ bool is_small(const collective& run, const layout& at) {
 }
 
 // The own block does not come from its frame: others are reading that.
-void place_inlined(const layout& at, const std::vector<frame>& frames, int own_rank, const at::Tensor& own,
-                   const at::Tensor& result) {
-  for (int rank = 0; rank < static_cast<int>(frames.size()); ++rank) {
-    const auto block = rank == own_rank ? bytes_of(own) : frames[rank].payload;
+void place_inlined(const layout& at, const heard& said, int own_rank, const at::Tensor& own, const at::Tensor& result) {
+  for (int rank = 0; rank < static_cast<int>(said.world()); ++rank) {
+    const auto block = rank == own_rank ? bytes_of(own) : said.payload(rank);
     check_inlined(rank, block.size(), at.block_bytes(rank));
     place(at, rank, block.data(), static_cast<std::byte*>(result.mutable_data_ptr()));
   }
 }
 
-at::Tensor gathered_result(collective& run, const layout& at, const at::Tensor& x, std::int64_t dim,
-                           const at::Tensor& own, const std::vector<frame>& frames) {
-  const bool inlined = is_small(run, at);
-  auto result = run.allocate(x, dim, at.rows, at, inlined);
-  if (inlined) {
-    place_inlined(at, frames, run.rank(), own, result);
-  } else {
-    run.all_gather(at, own, result);
-  }
+at::Tensor placed(collective& run, const layout& at, std::int64_t dim, const at::Tensor& own, const heard& said) {
+  auto result = run.allocate(own, dim, at.rows, at, true);
+  place_inlined(at, said, run.rank(), own, result);
+  return result;
+}
+
+at::Tensor moved(collective& run, const layout& at, std::int64_t dim, const at::Tensor& own) {
+  auto result = run.allocate(own, dim, at.rows, at, false);
+  run.all_gather(at, own, result);
   return result;
 }
 
@@ -75,10 +74,10 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
     run.describe(x, dim, recording_of(x));
     const auto own = contiguous(x);
     const bool inlined = run.is_inlined(static_cast<std::int64_t>(own.nbytes()));
-    const auto frames = run.learn(inlined ? bytes_of(own) : std::span<const std::byte>());
-    const auto rows = rows_of(frames);
+    const auto& said = run.learn(inlined ? bytes_of(own) : std::span<const std::byte>());
+    const auto rows = said.rows_of();
     const auto at = run.place(rows);
-    return {gathered_result(run, at, x, dim, own, frames), sizes_tensor(rows)};
+    return {is_small(run, at) ? placed(run, at, dim, own, said) : moved(run, at, dim, own), sizes_tensor(rows)};
   });
 }
 
@@ -107,8 +106,9 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
     if (does == gradient::own) return gather_own(x, at, run.rank(), dim);
 
     const auto own = contiguous(does == gradient::mean ? divided(x, world) : x);
-    const bool small = is_small(run, at);
-    return gathered_result(run, at, x, dim, own, small ? run.learn(bytes_of(own)) : run.learn_if_checked());
+    if (is_small(run, at)) return placed(run, at, dim, own, run.learn(bytes_of(own)));
+    run.learn_if_checked();
+    return moved(run, at, dim, own);
   });
 }
 

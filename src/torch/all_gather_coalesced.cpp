@@ -64,11 +64,12 @@ tensor_list moved(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRe
 // Blocks that came along with their headers, to their places in one result after the other.
 class inlined_blocks {
  public:
-  inlined_blocks(int rank, const std::vector<frame>& frames) : rank_(rank) {
-    next_.reserve(frames.size());
-    for (const auto& said : frames) {
-      check_inlined(next_.size(), said.payload.size(), packed_bytes(said.head));
-      next_.push_back(said.payload.data());
+  inlined_blocks(int rank, const heard& said) : rank_(rank) {
+    next_.reserve(said.world());
+    for (std::size_t peer = 0; peer < said.world(); ++peer) {
+      const auto payload = said.payload(peer);
+      check_inlined(peer, payload.size(), packed_bytes(said.head(peer)));
+      next_.push_back(payload.data());
     }
   }
   // Of the next of `count` tensors.
@@ -104,21 +105,21 @@ two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>
     }
     call.describe(modes, given, true);
     const auto owns = contiguous_all(x);
-    const auto frames = call.run().learn(call.is_inlined(bytes_of_packed(owns)) ? packed(owns) : payload());
+    const auto& said = call.run().learn(call.is_inlined(bytes_of_packed(owns)) ? packed(owns) : payload());
     tensor_list sizes_of_each;
     sizes_of_each.reserve(x.size());
-    if (call.are_inlined(frames)) {
+    if (call.are_inlined(said)) {
       tensor_list results;
       results.reserve(x.size());
-      inlined_blocks blocks(call.run().rank(), frames);
+      inlined_blocks blocks(call.run().rank(), said);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const auto rows = rows_of(frames, i);
+        const auto rows = said.rows_of(i);
         results.push_back(blocks.placed(owns[i], dims[i], call.place(i, rows), x.size()));
         sizes_of_each.push_back(sizes_tensor(rows));
       }
       return {std::move(results), std::move(sizes_of_each)};
     }
-    const auto rows = rows_table_of(frames);
+    const auto rows = rows_table_of(said);
     for (const auto& one : rows) sizes_of_each.push_back(sizes_tensor(one));
     auto all = call.bundle_of(rows, modes);
     return {moved(call, all, x, dims, owns), std::move(sizes_of_each)};
@@ -155,8 +156,7 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
       call.run().learn_if_checked();
       return moved(call, all, x, dim, owns);
     }
-    const auto frames = call.run().learn(packed(owns));
-    inlined_blocks blocks(call.run().rank(), frames);
+    inlined_blocks blocks(call.run().rank(), call.run().learn(packed(owns)));
     tensor_list results;
     for (std::size_t i = 0; i < x.size(); ++i) {
       results.push_back(blocks.placed(owns[i], dim[i], all.parts()[i].at, x.size()));

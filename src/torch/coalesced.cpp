@@ -153,8 +153,11 @@ bool coalesced::is_inlined(const layout& packed) const {
   return std::ranges::all_of(packed.sizes, [&](std::int64_t bytes) { return is_inlined(bytes); });
 }
 
-bool coalesced::are_inlined(const std::vector<frame>& frames) const {
-  return std::ranges::all_of(frames, [&](const frame& said) { return is_inlined(packed_bytes(said.head)); });
+bool coalesced::are_inlined(const heard& said) const {
+  for (std::size_t rank = 0; rank < said.world(); ++rank) {
+    if (!is_inlined(packed_bytes(said.head(rank)))) return false;
+  }
+  return true;
 }
 
 layout coalesced::place(std::size_t tensor, std::span<const std::int64_t> rows) {
@@ -192,9 +195,9 @@ std::vector<at::Tensor> contiguous_all(at::TensorList x) {
   return all;
 }
 
-rows_table rows_table_of(const std::vector<frame>& frames) {
-  rows_table table;
-  for (std::size_t i = 0; i < frames.front().head.tensors.size(); ++i) table.push_back(rows_of(frames, i));
+rows_table rows_table_of(const heard& said) {
+  rows_table table(said.tensors());
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = said.rows_of(i);
   return table;
 }
 

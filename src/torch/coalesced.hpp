@@ -52,7 +52,7 @@ class coalesced {
   bool is_inlined(std::int64_t bytes) const;
   bool is_inlined(const layout& packed) const;
   // Whether every rank's did, as all ranks read it from the headers.
-  bool are_inlined(const std::vector<frame>& frames) const;
+  bool are_inlined(const heard& said) const;
   // Place one, and all.
   layout place(std::size_t tensor, std::span<const std::int64_t> rows);
   bundle bundle_of(const rows_table& rows, const std::vector<gradient>& modes);
@@ -66,7 +66,7 @@ class coalesced {
 // What was given once for all tensors, once for each.
 std::vector<std::int64_t> one_each(at::IntArrayRef dims, std::size_t tensors);
 std::vector<at::Tensor> contiguous_all(at::TensorList x);
-rows_table rows_table_of(const std::vector<frame>& frames);
+rows_table rows_table_of(const heard& said);
 // (tensors, ranks), int64 on the CPU.
 at::Tensor sizes_tensor(const rows_table& rows);
 

@@ -20,23 +20,6 @@ std::optional<std::chrono::milliseconds> timeout_from(std::optional<double> seco
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
 }
 
-bool any_records(const std::vector<frame>& frames) {
-  for (const auto& said : frames) {
-    if (said.head.records_gradient == recording::on) return true;
-  }
-  return false;
-}
-
-std::vector<bool> any_records_of(const std::vector<frame>& frames) {
-  std::vector<bool> any(frames.front().head.tensors.size());
-  for (const auto& said : frames) {
-    for (std::size_t i = 0; i < any.size(); ++i) {
-      if (said.head.tensors[i].records_gradient == recording::on) any[i] = true;
-    }
-  }
-  return any;
-}
-
 // Without this rank, since no header tells them that it does not come. Tensors that were not looked at may be a
 // device's.
 bool others_go_on(const engine& moves, const call& now) {
@@ -219,35 +202,25 @@ void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
   now_.given = std::move(shown);
 }
 
-std::vector<frame> collective::learn(const payload& data) {
-  const auto sizes = std::as_bytes(std::span(now_.numbers));
-  const auto both = [&](std::byte* to) {
-    std::memcpy(to, sizes.data(), sizes.size());
-    if (data.bytes > 0) data.write(to + sizes.size());
-  };
-  const auto exchange = [&] {
-    return moves_->exchange(now_, sizes.empty() ? data : payload(sizes.size() + data.bytes, both));
-  };
+const heard& collective::learn(const payload& data) {
+  const auto exchange = [&]() -> const heard& { return moves_->exchange(now_, data); };
   // A rank that gives up here has said that it comes: late ones will find that, and move a device's data.
-  auto said = now_.head.op == operation::gather_sizes ? exchange() : keeping_step(exchange);
-  if (const auto error = verdict(said)) throw value_error(*error);
-  std::vector<frame> frames;
-  frames.reserve(said.size());
-  for (auto& one : said) {
-    one->payload = one->payload.subspan(sizes.size());
-    frames.push_back(std::move(*one));
+  const auto& all = now_.head.op == operation::gather_sizes ? exchange() : keeping_step(exchange);
+  if (const auto error = all.verdict()) throw value_error(*error);
+  auto& told = last_outcome();
+  told.any_rank_records = all.any_records();
+  if (now_.head.op == operation::all_gather_coalesced) {
+    for (std::size_t i = 0; i < now_.head.tensors.size(); ++i) told.any_rank_records_of.push_back(all.any_records(i));
   }
   // One rank may have started what others call: all go its way.
-  now_.head.apart = std::ranges::any_of(frames, [](const frame& one) { return one.head.apart; });
-  last_outcome().any_rank_records = any_records(frames);
-  if (now_.head.op == operation::all_gather_coalesced) last_outcome().any_rank_records_of = any_records_of(frames);
-  return frames;
+  now_.head.apart = all.any_is_apart();
+  return all;
 }
 
-std::vector<frame> collective::learn_if_checked() {
+void collective::learn_if_checked() {
   const bool checked =
       carried_ == carriage::host ? moves_->checks_sized_calls() : moves_->checks_device_call(now_.head);
-  return checked ? learn({}) : std::vector<frame>();
+  if (checked) learn({});
 }
 
 template <class Body>
@@ -288,16 +261,6 @@ void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected) {
   if (static_cast<std::int64_t>(got) == expected) return;
   throw rank_error("rank " + std::to_string(rank) + " sent " + std::to_string(got) + " bytes of " +
                    std::to_string(expected));
-}
-
-std::vector<std::int64_t> rows_of(const std::vector<frame>& frames, std::size_t tensor) {
-  std::vector<std::int64_t> rows;
-  rows.reserve(frames.size());
-  for (const auto& said : frames) {
-    const auto& of = said.head.tensors[tensor];
-    rows.push_back(of.shape[of.dim]);
-  }
-  return rows;
 }
 
 recording recording_of(const at::Tensor& x) {

@@ -91,10 +91,10 @@ class collective {
   void give(const std::vector<std::int64_t>& sizes);
   // Of several tensors: all of their sizes, or a digest, and how errors show them.
   void give(std::vector<std::int64_t> numbers, std::string shown);
-  // Learn, and the verdict: throws value_error with the same text on every rank. frames[r].payload is rank r's `data`.
-  std::vector<frame> learn(const payload& data);
+  // Learn, and the verdict: throws value_error with the same text on every rank. A rank's payload is its `data`.
+  const heard& learn(const payload& data);
   // Headers alone, where calls with sizes given exchange them at all.
-  std::vector<frame> learn_if_checked();
+  void learn_if_checked();
   // Check that what this rank sends will be taken for what it is.
   void refuse_if_out_of_step();
   bool is_on_device() const { return carried_ == carriage::device; }
@@ -151,8 +151,6 @@ refusal check_dispatched(const at::Tensor& x);
 inline constexpr std::size_t max_inline_ranks = 512;
 // Throws rank_error when a rank's frame brought another number of bytes than its header says.
 void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected);
-// Every rank's rows, from its header.
-std::vector<std::int64_t> rows_of(const std::vector<frame>& frames, std::size_t tensor = 0);
 reduction reduction_of(gradient mode);
 recording recording_of(const at::Tensor& x);
 // What a kernel tells the autograd layer above it, on the same thread: the schema has no place for it.

@@ -14,7 +14,7 @@ at::Tensor kernels::gather_sizes(const at::Tensor& x, std::int64_t dim, std::int
     collective run({.op = operation::gather_sizes, .mode = "sum", .group = group, .world = world, .timeout = timeout});
     run.take(x, dim);
     run.describe(x, dim, recording::off);
-    return sizes_tensor(rows_of(run.learn({})));
+    return sizes_tensor(run.learn({}).rows_of());
   });
 }
 

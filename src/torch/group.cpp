@@ -27,9 +27,12 @@ class solo final : public engine {
   int world() const override { return 1; }
   void number(call& now) override { now.head.sequence = ++sequence_; }
   bool checks_sized_calls() const override { return false; }
-  std::vector<std::optional<frame>> exchange(const call& now, const payload& data) override {
-    const auto own = data.written();
-    return {frame{now.head, *own, own}};
+  const heard& exchange(const call& now, const payload& data) override {
+    thread_local heard own;
+    const auto bytes = data.written(now.numbers);
+    own.begin(now);
+    own.set({frame{now.head, *bytes, bytes}});
+    return own;
   }
   std::vector<std::optional<frame>> refuse(const call& now) override { return {frame{now.head, {}}}; }
   void report(const call&, const std::string&) override {}

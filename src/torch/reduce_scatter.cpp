@@ -15,22 +15,28 @@ namespace sheaf {
 namespace {
 
 // Tensors that came along with their headers, whole: each rank sums its own rows of them.
-void sum_inlined(const collective& run, const layout& at, const std::vector<frame>& frames, const at::Tensor& result) {
+void sum_inlined(const collective& run, const layout& at, const heard& said, const at::Tensor& result) {
   std::vector<std::vector<std::byte>> blocks;
   std::vector<const std::byte*> sources;
-  sources.reserve(frames.size());
-  for (std::size_t rank = 0; rank < frames.size(); ++rank) {
-    check_inlined(rank, frames[rank].payload.size(), at.bytes());
+  sources.reserve(said.world());
+  for (std::size_t rank = 0; rank < said.world(); ++rank) {
+    const auto payload = said.payload(rank);
+    check_inlined(rank, payload.size(), at.bytes());
     if (at.outer == 1) {
-      sources.push_back(frames[rank].payload.data() + at.block_offset(run.rank()));
+      sources.push_back(payload.data() + at.block_offset(run.rank()));
       continue;
     }
     blocks.emplace_back(result.nbytes());
-    pack(at, run.rank(), frames[rank].payload.data(), 0, at.block_bytes(run.rank()), blocks.back().data());
+    pack(at, run.rank(), payload.data(), 0, at.block_bytes(run.rank()), blocks.back().data());
     sources.push_back(blocks.back().data());
   }
   sum_ranks(run.tensor().type, reduction_of(run.mode()), sources, static_cast<std::byte*>(result.mutable_data_ptr()),
             result.nbytes());
+}
+
+payload inlined_payload(const collective& run, const layout& at, const at::Tensor& whole) {
+  if (at.outer > 1) return bytes_of(whole);
+  return {bytes_of(whole), {std::size_t(at.block_offset(run.rank())), std::size_t(at.block_bytes(run.rank()))}};
 }
 
 }  // namespace
@@ -63,9 +69,9 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
     run.refuse_if(check_reduction(y, run.mode()));
     const auto whole = contiguous(y);
     if (run.is_inlined(at.bytes())) {
-      const auto frames = run.learn(bytes_of(whole));
+      const auto& said = run.learn(inlined_payload(run, at, whole));
       auto result = run.allocate(y, dim, rows[run.rank()], at, true);
-      sum_inlined(run, at, frames, result);
+      sum_inlined(run, at, said, result);
       return result;
     }
     run.learn_if_checked();

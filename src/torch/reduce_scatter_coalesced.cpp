@@ -23,11 +23,12 @@ std::vector<std::byte> packed(const bundle& all) {
 }
 
 // Tensors that came along with their headers, whole: each rank sums its own rows of them.
-void sum_inlined(const bundle& all, int rank, const std::vector<frame>& frames, const memory& own) {
+void sum_inlined(const bundle& all, int rank, const heard& said, const memory& own) {
   std::vector<const std::byte*> sources;
-  for (std::size_t peer = 0; peer < frames.size(); ++peer) {
-    check_inlined(peer, frames[peer].payload.size(), all.packed().bytes());
-    sources.push_back(frames[peer].payload.data() + all.packed().offsets[rank]);
+  for (std::size_t peer = 0; peer < said.world(); ++peer) {
+    const auto payload = said.payload(peer);
+    check_inlined(peer, payload.size(), all.packed().bytes());
+    sources.push_back(payload.data() + all.packed().offsets[rank]);
   }
   all.sum(rank, 0, sources, own.data, own.size);
 }
@@ -37,9 +38,9 @@ memory summed(coalesced& call, const bundle& all) {
   auto& run = call.run();
   const auto bytes = static_cast<std::size_t>(all.packed().sizes[run.rank()]);
   if (call.is_inlined(all.packed().bytes())) {
-    const auto frames = run.learn(packed(all));
+    const auto& said = run.learn(packed(all));
     auto own = allocate(bytes);
-    sum_inlined(all, run.rank(), frames, own);
+    sum_inlined(all, run.rank(), said, own);
     return own;
   }
   run.learn_if_checked();

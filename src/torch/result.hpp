@@ -10,9 +10,7 @@ namespace sheaf {
 
 at::Tensor tensor_over(memory bytes, at::IntArrayRef shape, const at::TensorOptions& options);
 
-// Uninitialised, on the CPU. Small ones come and go with every call: their memory is what this thread dropped before,
-// and at most some hundred KiB are kept so.
-inline constexpr std::size_t small_bytes = 4096;
+// Uninitialised, on the CPU, of at most small::most_bytes.
 at::Tensor small_tensor(at::IntArrayRef shape, at::ScalarType type);
 
 }  // namespace sheaf

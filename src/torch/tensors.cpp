@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "core/pages.hpp"
+#include "core/small.hpp"
 #include "torch/check.hpp"
 #include "torch/result.hpp"
 
@@ -20,8 +21,8 @@ namespace {
 // Without the dispatcher, which would take longer.
 at::Tensor empty_on_host(at::IntArrayRef shape, at::ScalarType type) {
   const auto bytes = c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(type));
-  return bytes <= static_cast<std::int64_t>(small_bytes) ? small_tensor(shape, type)
-                                                         : at::detail::empty_cpu(shape, type);
+  return bytes <= static_cast<std::int64_t>(small::most_bytes) ? small_tensor(shape, type)
+                                                               : at::detail::empty_cpu(shape, type);
 }
 
 at::DimVector shape_with_rows(const at::Tensor& x, std::int64_t dim, std::int64_t rows) {

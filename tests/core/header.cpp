@@ -71,25 +71,64 @@ TEST(header, random_headers_come_back) {
   }
 }
 
-// Found sooner or not, it is the same frame.
-TEST(header, frames_like_the_own_one) {
+using numbers = std::vector<std::int64_t>;
+
+// One thing in each is another than in `head`, of those that ranks in one call must agree on.
+std::vector<header> changed(const header& head) {
+  std::vector<header> all;
+  const auto change = [&](auto&& how) { how(all.emplace_back(head)); };
+  const auto next = [](auto& value) { value = static_cast<std::remove_reference_t<decltype(value)>>(int(value) + 1); };
+  change([&](header& one) { one.op = one.op == operation::hello ? operation::gather_sizes : operation::hello; });
+  change([&](header& one) { next(one.mode); });
+  change([&](header& one) { next(one.records_gradient); });
+  change([&](header& one) { one.sized = !one.sized; });
+  change([&](header& one) { one.apart = !one.apart; });
+  change([&](header& one) { ++one.origin; });
+  change([&](header& one) { one.tensors.push_back(one.tensors[0]); });
+  for (std::size_t i = 0; i < head.tensors.size(); ++i) {
+    const auto of = [&](auto&& how) { change([&](header& one) { how(one.tensors[i]); }); };
+    of([&](record& tensor) { next(tensor.type); });
+    of([&](record& tensor) { next(tensor.device); });
+    of([&](record& tensor) { next(tensor.mode); });
+    of([&](record& tensor) { next(tensor.records_gradient); });
+    of([&](record& tensor) { tensor.sized = !tensor.sized; });
+    of([&](record& tensor) {
+      tensor.ndim < record::max_dims ? ++tensor.ndim : tensor.dim == 0 ? ++tensor.dim : --tensor.dim;
+    });
+    for (int d = 0; d < head.tensors[i].ndim; ++d) {
+      if (d != head.tensors[i].dim || is_reduction(head.op)) of([&](record& tensor) { tensor.shape[d] ^= 1; });
+    }
+  }
+  return all;
+}
+
+// Of what ranks must agree on; every gather has rows of its own, and every call a number.
+TEST(header, a_gist_is_of_all_but_rows_and_number) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 3000; ++round) {
     auto head = random_header(random);
-    if (random() % 4 > 0) head.refusal.clear();
-    const auto own = encode(head);
+    head.refusal.clear();
+    for (auto& tensor : head.tensors) tensor.ndim = std::max<std::uint8_t>(tensor.ndim, 1);
+    const numbers given(random() % 3, static_cast<std::int64_t>(random() % 9));
+    const auto own = gist(head, given);
+    ASSERT_EQ(own == 0, head.tensors.empty());
+    if (own == 0) continue;
     auto theirs = head;
-    for (auto& tensor : theirs.tensors) {
-      if (tensor.ndim > 0 && random() % 2 == 0) tensor.shape[tensor.dim] = static_cast<std::int64_t>(random() >> 1);
+    ++theirs.sequence;
+    if (!is_reduction(head.op)) {
+      for (auto& tensor : theirs.tensors) tensor.rows() = static_cast<std::int64_t>(random() >> 1);
     }
-    auto wire = encode(theirs);
-    ASSERT_EQ(decode_like(head, own, wire)->head, theirs);
-    wire[random() % wire.size()] ^= static_cast<std::byte>(1 + random() % 255);
-    const auto read = decode(wire), sooner = decode_like(head, own, wire);
-    ASSERT_EQ(read.has_value(), sooner.has_value());
-    if (read) {
-      ASSERT_EQ(read->head, sooner->head);
+    ASSERT_EQ(gist(theirs, given), own);
+    const auto wire = encode(theirs);
+    for (std::size_t i = 0; i < head.tensors.size(); ++i) {
+      ASSERT_EQ(read_rows(wire, head, i), theirs.tensors[i].rows());
     }
+    for (const auto& other : changed(head)) ASSERT_NE(gist(other, given), own);
+    auto more = given;
+    more.push_back(0);
+    ASSERT_NE(gist(head, more), own);
+    theirs.refusal = "no";
+    ASSERT_EQ(gist(theirs, given), 0u);
   }
 }
 

@@ -140,7 +140,7 @@ TEST(exchange, every_rank_hears_every_header_and_payload) {
     for (int round = 0; round < 20; ++round) {
       const auto now = next_call(me, operation::all_gather);
       const auto own = random_bytes(100 * me.rank(), me.rank() + round);  // lives as long as the frames do
-      const auto frames = me.exchange(now, own);
+      const auto frames = me.exchange(now, own).frames();
       ASSERT_EQ(frames.size(), 4u);
       for (int peer = 0; peer < 4; ++peer) {
         ASSERT_TRUE(frames[peer]);

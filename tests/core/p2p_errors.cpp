@@ -45,7 +45,7 @@ TEST(exchange, a_late_rank_is_named_and_the_next_call_works) {
   const auto exchange = [](p2p::engine& me) {
     auto now = next_call(me, operation::all_gather);
     now.timeout = 150ms;
-    EXPECT_EQ(verdict(me.exchange(now, {})), std::nullopt);
+    EXPECT_EQ(me.exchange(now, {}).verdict(), std::nullopt);
   };
   EXPECT_EQ(ranks.run(exchange), std::vector<std::string>(3));  // they have met
   const auto errors = ranks.run([&](p2p::engine& me) {
@@ -101,8 +101,7 @@ void expect_header_is_heard(operation op) {
     auto now = next_call(me, me.rank() == 1 ? operation::gather_sizes : op);
     now.timeout = 20s;
     if (me.rank() == 1) {
-      const auto frames = me.exchange(now, {});
-      throw value_error(*verdict(frames));
+      throw value_error(*me.exchange(now, {}).verdict());
     }
     now.head.sized = true;
     now.head.origin = 12;
@@ -148,7 +147,7 @@ TEST(refuse, is_heard_by_all_and_the_group_goes_on) {
         const auto frames = me.refuse(now);
         if (!frames.empty()) verdicts[chosen] = *verdict(frames);
       } else {
-        verdicts[me.rank()] = verdict(me.exchange(now, {})).value_or("none");
+        verdicts[me.rank()] = me.exchange(now, {}).verdict().value_or("none");
       }
     });
     EXPECT_EQ(errors, std::vector<std::string>(3));
@@ -158,7 +157,8 @@ TEST(refuse, is_heard_by_all_and_the_group_goes_on) {
       EXPECT_TRUE(verdicts[rank] == want || (rank == chosen && verdicts[rank].empty())) << verdicts[rank];
     }
     const auto works = ranks.run([](p2p::engine& me) {
-      EXPECT_EQ(verdict(me.exchange(next_call(me, operation::gather_sizes), {})), std::nullopt);
+      const auto now = next_call(me, operation::gather_sizes);
+      EXPECT_EQ(me.exchange(now, {}).verdict(), std::nullopt);
     });
     EXPECT_EQ(works, std::vector<std::string>(3));
   }
@@ -169,8 +169,9 @@ TEST(refuse, nobody_there_is_no_reason_to_wait) {
   auto now = next_call(ranks.engine(0), operation::all_gather);
   now.head.refusal = "it is tired";
   EXPECT_TRUE(ranks.engine(0).refuse(now).empty());
-  const auto heard = ranks.engine(1).exchange(next_call(ranks.engine(1), operation::all_gather), {});
-  EXPECT_EQ(heard[0]->head.refusal, "it is tired");
+  const auto later = next_call(ranks.engine(1), operation::all_gather);
+  const auto frames = ranks.engine(1).exchange(later, {}).frames();
+  EXPECT_EQ(frames[0]->head.refusal, "it is tired");
 }
 
 // Rank 0 gives up on rank 1, but what it posted is the engine's until rank 1 has it: nothing of it is withdrawn, no

@@ -129,7 +129,7 @@ inline memory block_memory(const layout& at, int rank, const bytes& whole) {
 }
 
 inline void learn(sheaf::engine& me, const call& now) {
-  if (const auto error = verdict(me.exchange(now, {}))) throw value_error(*error);
+  if (const auto error = me.exchange(now, {}).verdict()) throw value_error(*error);
 }
 
 // A whole gather, as the ops do it, into memory of the engine's own or into `result`.

@@ -35,7 +35,7 @@ TEST(shm_exchange, every_rank_hears_every_header_and_payload) {
       for (int round = 1; round <= 100; ++round) {
         turn mine(me, operation::all_gather);
         const auto own = payload_of(me.rank(), round);
-        const auto frames = me.exchange(mine.now, own);
+        const auto frames = me.exchange(mine.now, own).frames();
         EXPECT_EQ(mine.now.head.sequence, round);
         ASSERT_EQ(frames.size(), static_cast<std::size_t>(world));
         if (draw() % 4 == 0) std::this_thread::yield();  // payloads stay until the call ends
@@ -82,7 +82,7 @@ TEST(shm_exchange, a_rank_that_runs_ahead_writes_over_no_frame_that_is_read) {
   const auto met = run_threads(2, [&](int rank) {
     if (rank == 0) {
       slow.emplace(reader, operation::all_gather);
-      first = reader.exchange(slow->now, {});
+      first = reader.exchange(slow->now, {}).frames();
     } else {
       turn mine(runner, operation::all_gather);
       runner.exchange(mine.now, payload_of(1, 1));
@@ -98,7 +98,7 @@ TEST(shm_exchange, a_rank_that_runs_ahead_writes_over_no_frame_that_is_read) {
   slow.reset();
   for (int round = 2; round <= 4; ++round) {
     turn mine(reader, operation::all_gather);
-    const auto frames = reader.exchange(mine.now, {});
+    const auto frames = reader.exchange(mine.now, {}).frames();
     ASSERT_TRUE(frames[1]);
     EXPECT_EQ(payload_from(*frames[1]), payload_of(1, round));
   }
@@ -160,7 +160,7 @@ TEST(shm_refuse, is_heard_by_all_and_the_group_goes_on) {
     const auto errors = ranks.run([&](shm::engine& me) {
       turn mine(me, operation::all_gather);
       if (me.rank() != chosen) {
-        verdicts[me.rank()] = verdict(me.exchange(mine.now, {})).value_or("none");
+        verdicts[me.rank()] = me.exchange(mine.now, {}).verdict().value_or("none");
         return;
       }
       mine.now.head.tensors = {};
@@ -192,9 +192,9 @@ TEST(shm_refuse, nobody_there_is_no_reason_to_wait) {
       continue;
     }
     turn mine(ranks.engine(1), operation::all_gather);
-    const auto heard = ranks.engine(1).exchange(mine.now, {});
-    ASSERT_TRUE(heard[0]);
-    EXPECT_EQ(heard[0]->head.refusal, "it is tired of " + std::to_string(i));
+    const auto frames = ranks.engine(1).exchange(mine.now, {}).frames();
+    ASSERT_TRUE(frames[0]);
+    EXPECT_EQ(frames[0]->head.refusal, "it is tired of " + std::to_string(i));
   }
   EXPECT_EQ(ranks.run([](shm::engine& me) { learn(me, turn(me, operation::all_gather).now); }), no_errors(2));
 }

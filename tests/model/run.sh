@@ -57,13 +57,12 @@ breaks() {
 }
 
 stuck="invalid end state"
-frame="slot_call"
 result="cell["
 stale="written[chosen]"
 false_error="gave_up"
 
 two="W=2 R=2 CALLS=3"
-breaks "a slot is written without a look at its readers" "$frame" $two S=0 STEPS=0 TIMEOUTS=1 DEATHS=0 WITHOUT_GUARD
+breaks "a slot is written without a look at its readers" "$false_error" $two S=0 STEPS=0 TIMEOUTS=1 DEATHS=0 WITHOUT_GUARD
 breaks "one rank's mask does not count" "$result" $two S=1 STEPS=0 TIMEOUTS=0 DEATHS=0 WITHOUT_MASK
 breaks "the bit is set while the result is held" "$result" $two S=1 STEPS=0 TIMEOUTS=0 DEATHS=0 BIT_TOO_EARLY
 breaks "released without cleaning" "$stale" $two S=1 STEPS=0 TIMEOUTS=0 DEATHS=0 WITHOUT_CLEAN

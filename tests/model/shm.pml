@@ -2,11 +2,12 @@
  * The shared-memory protocol of one group, small enough that SPIN can walk through every order of events.
  * `make model` runs it in many settings (run.sh). With one rule taken out it must fail, and run.sh checks that it does.
  *
- * Every shared word has one writer, its rank, and only grows. A store or load of a word is one step, and so is what a
- * rank does to memory (frame, block in a segment, staging buffer). The content of memory is the number of the call that
- * wrote it, so content that comes too early or too late is seen where it is read. Memory is sequentially consistent
- * here: the code's release and acquire keep what one rank publishes in its order, and its bell needs more
- * (WITHOUT_FENCE shows why).
+ * Every shared word has one writer, its rank, and only grows; one of each slot says whose frame lies there. A rank that
+ * has seen a later frame of a peer knows by that, too, that the peer had left the calls before. A store or load of a
+ * word is one step, and so is what a rank does to memory (frame, block in a segment, staging buffer). The content of
+ * memory is the number of the call that wrote it, so content that comes too early or too late is seen where it is read.
+ * Memory is sequentially consistent here: the code's release and acquire keep what one rank publishes in its order, and its bell needs more
+ * (WITHOUT_FENCE shows why): a fence of its own, or one that the sleeper has the system make for both.
  *
  * Settings:
  *   W ranks, R slots a rank, CALLS calls, S segments in the pool;
@@ -30,12 +31,13 @@
 #endif
 
 /* The published words, and each rank's bell with the count of those who wait on it. */
-byte posted[W], left[W], progress[W], consumed[W];
+byte left[W], progress[W], consumed[W];
 byte bell[W], waiters[W];
 byte asleep[W]; /* 1 + the rank on whose bell this one sleeps */
 
 /* The memory. Call k puts rank r's block into cell (r + k) mod W, so that blocks of two calls overlap. */
 byte slot_call[W * R], slot_dropped[W * R];
+byte posted[W * R]; /* the word of a slot that says whose frame lies there, published last */
 byte stage[W * 2];
 #if S > 0
 byte cell[S * W];
@@ -52,7 +54,7 @@ byte budget = TIMEOUTS;
 #ifdef WITHOUT_GUARD
 #define SLOT_IS_FREE(p) true
 #else
-#define SLOT_IS_FREE(p) (posted[p] + R > k || left[p] + R >= k)
+#define SLOT_IS_FREE(p) (left[p] + R >= k)
 #endif
 #ifdef WITHOUT_MASK
 #define COUNTS(p) ((p) != 0)
@@ -254,7 +256,7 @@ inline exchange() {
     free = (COUNTS(me) -> dropped : ALL)
   }
   may_die();
-  publish(posted[me], k);
+  publish(posted[SLOT(me)], k);
 #ifdef LATE_WRITE
   atomic {
     if
@@ -263,7 +265,7 @@ inline exchange() {
     fi
   }
 #endif
-  await_peers(posted[p] >= k, NEVER_POSTS(p));
+  await_peers(posted[SLOT(p)] == k, NEVER_POSTS(p));
   for (p : 0 .. W - 1) {
     if
     :: p == me
