@@ -23,13 +23,14 @@ struct buffers {
 };
 
 // As src/torch/reduce_scatter.cpp does it for tensors that rode along.
-sheaf::memory sum_inlined(const setting& with, const sheaf::heard& said) {
+sheaf::memory sum_inlined(const setting& with, const sheaf::heard& said, const sheaf::memory& whole) {
   const auto& at = with.at;
   const int rank = with.engine.rank();
   const auto own = at.block_bytes(rank);
   std::vector<const std::byte*> sources(with.engine.world());
   for (int peer = 0; peer < with.engine.world(); ++peer) {
-    sources[peer] = inlined(said, peer, at.bytes()).data() + at.block_offset(rank);
+    const auto* from = peer == rank ? whole.data : inlined(said, peer, at.bytes()).data();
+    sources[peer] = from + at.block_offset(rank);
   }
   auto result = sheaf::allocate(static_cast<std::size_t>(own));
   sheaf::sum_ranks(sheaf::dtype::float32, sheaf::reduction::sum, sources, result.data, result.size);
@@ -44,7 +45,7 @@ sheaf::memory scatter(const buffers& on, int number) {
   if (run.is_inlined(at.bytes())) {
     const auto first = static_cast<std::size_t>(at.block_offset(on.with.engine.rank()));
     const auto own = static_cast<std::size_t>(on.own_bytes());
-    return sum_inlined(on.with, run.learn({std::span<const std::byte>(whole.data, whole.size), {first, own}}));
+    return sum_inlined(on.with, run.learn({std::span<const std::byte>(whole.data, whole.size), {first, own}}), whole);
   }
   run.learn({});
   auto result = run.take_result(at, static_cast<std::size_t>(on.own_bytes()));

@@ -25,10 +25,20 @@ memory allocate(std::size_t bytes) {
   return owned(::operator new(bytes, cache_line), bytes, [](void* data) { ::operator delete(data, cache_line); });
 }
 
+void payload::write_to(std::byte* to, readers next) const {
+  if (write) return write(to);
+  const auto own = wanted.value_or(part{bytes, 0});
+  const auto copy = [&](std::size_t first, std::size_t end) {
+    stream_or_copy(to + first, source.data() + first, static_cast<std::int64_t>(end - first), next);
+  };
+  copy(0, own.first);
+  copy(own.first + own.bytes, bytes);
+}
+
 std::shared_ptr<const std::vector<std::byte>> payload::written(std::span<const std::int64_t> sizes) const {
   const auto own = std::make_shared<std::vector<std::byte>>(sizes.size_bytes() + bytes);
   std::ranges::copy(std::as_bytes(sizes), own->begin());
-  if (bytes > 0) write(own->data() + sizes.size_bytes());
+  if (bytes > 0) write_to(own->data() + sizes.size_bytes());
   return own;
 }
 

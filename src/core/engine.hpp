@@ -19,6 +19,7 @@
 
 #include "core/header.hpp"
 #include "core/heard.hpp"
+#include "core/stream.hpp"
 #include "core/sum.hpp"
 
 namespace sheaf {
@@ -47,8 +48,9 @@ memory allocate(std::size_t bytes);
 // What rides along with a header: written once, when there is a place for it.
 struct payload {
   std::size_t bytes = 0;
-  std::function<void(std::byte* to)> write = {};
-  // What this rank will read of every other's: all of it, unless this says which part.
+  std::span<const std::byte> source = {};         // it lies there as it is, ...
+  std::function<void(std::byte* to)> write = {};  // ... or is made where it is wanted
+  // What this rank alone will read of every other's, and so need not write; nothing: all read all.
   struct part {
     std::size_t first;
     std::size_t bytes;
@@ -57,12 +59,12 @@ struct payload {
 
   payload() = default;
   payload(std::size_t size, std::function<void(std::byte* to)> writes) : bytes(size), write(std::move(writes)) {}
-  payload(std::span<const std::byte> data)
-      : payload(data.size(), [data](std::byte* to) { std::memcpy(to, data.data(), data.size()); }) {}
+  payload(std::span<const std::byte> data) : bytes(data.size()), source(data) {}
   payload(const std::vector<std::byte>& data) : payload(std::span(data)) {}
-  // Of a reduction along dim 0, the own rows are wanted.
+  // Of a reduction along dim 0: the own rows.
   payload(std::span<const std::byte> data, part wants) : payload(data) { wanted = wants; }
 
+  void write_to(std::byte* to, readers next = readers::near) const;
   // In memory of its own, after the sizes given.
   std::shared_ptr<const std::vector<std::byte>> written(std::span<const std::int64_t> sizes) const;
 };

@@ -23,11 +23,13 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
   auto* shared = place_->shared(segment);
   const auto first = at.outer == 1 ? static_cast<std::size_t>(at.block_offset(rank_)) : 0;
   pool_->warm_for_writing(segment, first, at.outer == 1 ? own.size : result.size);
-  place(at, rank_, own.data, shared, readers_of(waiting.now().head, at.bytes()));
+  const auto next = readers_of(waiting.now().head, at.bytes());
+  place(at, rank_, own.data, shared, next);
   publish(&board::progress, moment(waiting.now().head.sequence, 1));
   if (result.data == place_->view(segment)) {
     await_step_of_all(waiting, 1, &board::progress);
     pool_->warm_for_reading(segment, result.size);
+    if (rank_ == 0) learn_from(at, next, result.data);
     return;
   }
   place(at, rank_, own.data, result.data);
@@ -36,6 +38,18 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
     await_step(waiting, peer, 1, &board::progress);
     copy_block(at, peer, shared, result.data);
   }
+}
+
+// By the largest block of another rank, or what is in one run of it.
+void engine::learn_from(const layout& at, readers way, const std::byte* result) {
+  constexpr std::int64_t worth_learning = std::int64_t{256} << 10, shortest = std::int64_t{4} << 10;
+  if (at.bytes() < worth_learning) return;
+  const auto others = std::span(at.sizes).subspan(1);
+  const auto peer = static_cast<int>(std::ranges::max_element(others) - others.begin()) + 1;
+  const auto run = at.block_chunk_bytes(peer);
+  if (run < shortest) return;
+  time_reading(size_class(movement::gather, at.bytes()), way,
+               result + at.outer / 2 * at.chunk_bytes() + at.block_offset(peer), static_cast<std::size_t>(run));
 }
 
 void engine::gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result) {

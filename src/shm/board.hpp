@@ -44,15 +44,11 @@ struct alignas(64) slot {
   habits::ways past_caches;           // rank 0's alone count
   std::uint32_t payload_bytes;
   std::uint16_t head_bytes;
-  std::int16_t core;                                              // where its rank ran
-  alignas(64) std::byte bytes[head_capacity + payload_capacity];  // the header and, from the next line on, the payload
-  std::uint32_t resident_pages[segment_count];                    // rank 0's alone count
-
-  std::byte* payload() { return reinterpret_cast<std::byte*>(this) + payload_at(); }
-  const std::byte* payload() const { return reinterpret_cast<const std::byte*>(this) + payload_at(); }
-
- private:
-  std::size_t payload_at() const { return (offsetof(slot, bytes) + head_bytes + 63) / 64 * 64; }
+  std::uint16_t payload_at;  // in `bytes`
+  std::int16_t core;         // where its rank ran
+  // The header, the sizes given, and from the next line on the data that rides along.
+  alignas(64) std::byte bytes[head_capacity + payload_capacity];
+  std::uint32_t resident_pages[segment_count];  // rank 0's alone count
 };
 
 }  // namespace sheaf::shm

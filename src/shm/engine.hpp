@@ -81,6 +81,8 @@ class engine final : public sheaf::engine {
   // What it says where that is what this rank says.
   std::optional<heard::answer> answer_of(int peer, std::uint64_t sequence) const;
   std::vector<std::optional<frame>> frames_of(std::uint64_t sequence) const;
+  // Rank 0: has the habits learn how long it takes to read what was written by that way.
+  void time_reading(int of, readers way, const std::byte* from, std::size_t bytes);
   // What all ranks posted, into `heard_`.
   void hear(const call& now, const std::optional<payload::part>& wanted);
 
@@ -99,6 +101,7 @@ class engine final : public sheaf::engine {
   // A gather into a segment, and one in steps through the staging buffers where there is none.
   void gather_in_segment(patience& waiting, const layout& at, int segment, const memory& own, const memory& result);
   void gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result);
+  void learn_from(const layout& at, readers way, const std::byte* result);
   // The same of several tensors.
   void gather_in_segment(patience& waiting, const bundle& all, int segment);
   void gather_packed_in_steps(patience& waiting, const bundle& all);
@@ -113,6 +116,7 @@ class engine final : public sheaf::engine {
   const bool has_cores_;  // as many as ranks
   habits habits_;
   heard heard_;
+  habits::ways heard_ways_;  // rank 0's of the last call
   // By rank: the last call whose frame was there, and the core that it ran on then.
   std::vector<std::uint64_t> seen_;
   std::vector<int> cores_;

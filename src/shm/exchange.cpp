@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <sheaf/error.hpp>
+#include <utility>
 
 #include "shm/engine.hpp"
 
@@ -12,6 +13,8 @@ namespace {
 // Ranks in step are in the same call within this; then all of them raise the same text, whoever refused.
 constexpr std::chrono::seconds refusal_grace{1};
 constexpr std::size_t largest_head = head_capacity - 64;
+// Payloads from here on are timed.
+constexpr std::size_t worth_timing = std::size_t{16} << 10;
 static_assert(header_capacity <= largest_head);
 
 // Lines of what will be read, as many as can be under way: they come at once, not one after the other.
@@ -20,6 +23,8 @@ void fetch_ahead(const std::byte* from, payload::part wanted) {
   const auto end = wanted.first + std::min(wanted.bytes, enough);
   for (auto at = wanted.first; at < end; at += line) __builtin_prefetch(from + at);
 }
+
+bool has_place(const slot& of) { return of.payload_at + std::size_t{of.payload_bytes} <= sizeof of.bytes; }
 
 }  // namespace
 
@@ -41,9 +46,11 @@ void engine::post(const call& now, const payload& data) {
   auto& own = place_->slot_of(rank_, now.head.sequence);
   const auto sizes = std::as_bytes(std::span(now.numbers));
   own.head_bytes = static_cast<std::uint16_t>(encode_header(now.head, std::span(own.bytes).first(largest_head)));
+  own.payload_at = static_cast<std::uint16_t>((own.head_bytes + sizes.size() + 63) / 64 * 64 - sizes.size());
   own.payload_bytes = static_cast<std::uint32_t>(sizes.size() + data.bytes);
-  auto* const to = std::ranges::copy(sizes, own.payload()).out;
-  if (data.bytes > 0) data.write(to);
+  auto* const to = std::ranges::copy(sizes, own.bytes + own.payload_at).out;
+  const auto next = way_of(heard_ways_.next, size_class(movement::frame, static_cast<std::int64_t>(data.bytes)));
+  if (data.bytes > 0) data.write_to(to, data.bytes >= worth_timing ? next : readers::near);
   own.gist = gist(now.head, now.numbers);
   own.rows = own.gist == 0 ? 0 : now.head.tensors[0].rows();
   own.unused_segments = pool_->unused();
@@ -59,11 +66,9 @@ void engine::post(const call& now, const payload& data) {
 // Nothing: what lies there is no frame of this call.
 std::optional<frame> engine::frame_of(int peer, std::uint64_t sequence) const {
   const auto& theirs = place_->slot_of(peer, sequence);
-  if (!has_posted(peer, sequence) || theirs.head_bytes > largest_head || theirs.payload_bytes > payload_capacity) {
-    return std::nullopt;
-  }
+  if (!has_posted(peer, sequence) || theirs.head_bytes > largest_head || !has_place(theirs)) return std::nullopt;
   auto read = decode({theirs.bytes, theirs.head_bytes});
-  if (read) read->payload = {theirs.payload(), theirs.payload_bytes};
+  if (read) read->payload = {theirs.bytes + theirs.payload_at, theirs.payload_bytes};
   return read;
 }
 
@@ -76,15 +81,16 @@ std::vector<std::optional<frame>> engine::frames_of(std::uint64_t sequence) cons
 std::optional<heard::answer> engine::answer_of(int peer, std::uint64_t sequence) const {
   const auto& own = place_->slot_of(rank_, sequence);
   const auto& theirs = place_->slot_of(peer, sequence);
-  if (own.gist == 0 || theirs.gist != own.gist || theirs.payload_bytes > payload_capacity) return std::nullopt;
+  if (own.gist == 0 || theirs.gist != own.gist || !has_place(theirs)) return std::nullopt;
   // As long as the own header: the payload lies where the own one does, and can be asked for at once.
   return heard::answer{
-      theirs.rows, {theirs.bytes, own.head_bytes}, {theirs.bytes + (own.payload() - own.bytes), theirs.payload_bytes}};
+      theirs.rows, {theirs.bytes, own.head_bytes}, {theirs.bytes + own.payload_at, theirs.payload_bytes}};
 }
 
 readers engine::readers_of(const header& head, std::int64_t bytes) const {
   const auto& ways = place_->slot_of(0, head.sequence).past_caches;
-  return way_of(is_reduction(head.op) ? ways.next : ways.best, size_class(bytes, head.tensors[0].type));
+  const bool is_timed = head.op != operation::all_gather_coalesced;
+  return way_of(is_timed ? ways.next : ways.best, size_class(movement_of(head), bytes));
 }
 
 census engine::census_of(std::uint64_t sequence) const {
@@ -122,15 +128,33 @@ const heard& engine::exchange(const call& now, const payload& data) {
 void engine::hear(const call& now, const std::optional<payload::part>& wanted) {
   const auto sizes = now.numbers.size() * sizeof(std::int64_t);
   heard_.begin(now);
+  const auto ways = std::exchange(heard_ways_, place_->slot_of(0, now.head.sequence).past_caches);
   for (int peer = 0; peer < world_; ++peer) {
     const auto answer = answer_of(peer, now.head.sequence);
     if (!answer) return heard_.set(frames_of(now.head.sequence));
     if (peer != rank_) {
-      const auto data = answer->payload.size() - sizes;
-      fetch_ahead(answer->payload.data() + sizes, wanted.value_or(payload::part{0, data}));
+      const auto* data = answer->payload.data() + sizes;
+      const auto part = wanted.value_or(payload::part{0, answer->payload.size() - sizes});
+      if (rank_ == 0 && peer == 1 && part.bytes >= worth_timing) {
+        const auto of = size_class(movement::frame, static_cast<std::int64_t>(answer->payload.size() - sizes));
+        time_reading(of, way_of(ways.next, of), data + part.first, part.bytes);
+      }
+      fetch_ahead(data, part);
     }
     heard_.add(*answer);
   }
+}
+
+// A part from the middle, which the caches of whoever wrote it hold, if any does. It will be read anyway.
+void engine::time_reading(int of, readers way, const std::byte* from, std::size_t bytes) {
+  constexpr std::size_t line = 64, enough = std::size_t{16} << 10;
+  const auto part = std::min(bytes, enough);
+  const auto* at = from + (bytes - part) / 2 / line * line;
+  const auto begin = clock::now();  // it is over too soon to be interrupted often
+  std::uint8_t all = 0;
+  for (std::size_t i = 0; i < part; i += line) all ^= std::to_integer<std::uint8_t>(at[i]);
+  asm volatile("" ::"r"(all));
+  habits_.learn(of, way, std::chrono::duration<double>(clock::now() - begin).count() / static_cast<double>(part));
 }
 
 std::vector<std::optional<frame>> engine::refuse(const call& now) {

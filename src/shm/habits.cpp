@@ -20,9 +20,15 @@ void set(std::uint64_t& past_caches, int of, readers way) {
 
 }  // namespace
 
-int size_class(std::int64_t bytes, dtype type) {
-  const bool is_narrow = itemsize(type) < 4;
-  return std::bit_width(static_cast<std::uint64_t>(bytes)) % 32 + (is_narrow ? 32 : 0);
+movement movement_of(const header& head) {
+  if (!is_reduction(head.op)) return movement::gather;
+  return itemsize(head.tensors[0].type) < 4 ? movement::narrow_sum : movement::sum;
+}
+
+int size_class(movement what, std::int64_t bytes) {
+  constexpr int sizes = 16, smallest = 15;  // 16 KiB
+  const int doubled = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(bytes))) - smallest;
+  return std::clamp(doubled, 0, sizes - 1) + static_cast<int>(what) * sizes;
 }
 
 void habits::learn(int of, readers way, double cost) {

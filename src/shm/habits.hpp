@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Whether what ranks write for each other is left in the caches or goes past them. Cores of one cluster share a cache
 // and find there what another of them wrote; from another cluster's cache it may come later than from memory. No table
-// of the system tells that of virtual machines, and it changes as a host moves them. So sums go both ways, and are
-// timed: mostly the one that was faster, and the other now and then, less often the longer nothing changes. Gathers,
-// whose results are read when the call is over, go the way that was faster for sums of their size.
+// of the system tells that of virtual machines, and it changes as a host moves them. So data goes both ways, and is
+// timed: mostly the one that was faster, and the other now and then, less often the longer nothing changes.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
-#include "core/dtype.hpp"
+#include "core/header.hpp"
 #include "core/stream.hpp"
 
 namespace sheaf::shm {
 
-// Calls of about as many bytes behave alike, where their elements take as long to sum. From 0 to 63.
-int size_class(std::int64_t bytes, dtype type);
+// What is moved: sums, of elements that take as long each; gathers; and what rides along with headers.
+enum class movement { sum, narrow_sum, gather, frame };
+movement movement_of(const header& head);
+
+// Movements of one kind and of about as many bytes behave alike. From 0 to 63.
+int size_class(movement what, std::int64_t bytes);
 
 class habits {
  public:
@@ -25,7 +28,7 @@ class habits {
     std::uint64_t best = 0;
   };
   const ways& now() const { return ways_; }
-  // What a sum of that class took by that way, for each byte that was moved, in any unit.
+  // What a movement of that class took by that way, for each byte, in any unit.
   void learn(int of, readers way, double cost);
 
  private:

@@ -73,7 +73,7 @@ class scatter {
     }
     if (segment_) engine_.await_step_of_all(waiting_, steps, &board::consumed);
     if (learns_ && moved_ > 0) {
-      const auto of = size_class(all_.packed().bytes(), waiting_.now().head.tensors[0].type);
+      const auto of = size_class(movement_of(waiting_.now().head), all_.packed().bytes());
       engine_.habits_.learn(of, next_, seconds_ / static_cast<double>(moved_));
     }
   }

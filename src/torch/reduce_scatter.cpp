@@ -15,7 +15,8 @@ namespace sheaf {
 namespace {
 
 // Tensors that came along with their headers, whole: each rank sums its own rows of them.
-void sum_inlined(const collective& run, const layout& at, const heard& said, const at::Tensor& result) {
+void sum_inlined(const collective& run, const layout& at, const heard& said, const at::Tensor& whole,
+                 const at::Tensor& result) {
   std::vector<std::vector<std::byte>> blocks;
   std::vector<const std::byte*> sources;
   sources.reserve(said.world());
@@ -23,7 +24,8 @@ void sum_inlined(const collective& run, const layout& at, const heard& said, con
     const auto payload = said.payload(rank);
     check_inlined(rank, payload.size(), at.bytes());
     if (at.outer == 1) {
-      sources.push_back(payload.data() + at.block_offset(run.rank()));
+      const auto* from = static_cast<int>(rank) == run.rank() ? bytes_of(whole).data() : payload.data();
+      sources.push_back(from + at.block_offset(run.rank()));
       continue;
     }
     blocks.emplace_back(result.nbytes());
@@ -71,7 +73,7 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
     if (run.is_inlined(at.bytes())) {
       const auto& said = run.learn(inlined_payload(run, at, whole));
       auto result = run.allocate(y, dim, rows[run.rank()], at, true);
-      sum_inlined(run, at, said, result);
+      sum_inlined(run, at, said, whole, result);
       return result;
     }
     run.learn_if_checked();

@@ -50,6 +50,33 @@ TEST(shm_exchange, every_rank_hears_every_header_and_payload) {
   }
 }
 
+// Every rank brings a block for each, behind sizes, and takes the one that is for it.
+TEST(shm_exchange, what_a_rank_alone_reads_comes_from_all_others) {
+  constexpr int world = 3;
+  for (const std::size_t block : {std::size_t{24}, 7 * kib}) {
+    shm_crew ranks(world);
+    const auto errors = ranks.run([&](shm::engine& me) {
+      for (int round = 1; round <= 50; ++round) {
+        turn mine(me, operation::reduce_scatter);
+        mine.now.numbers = {1, 2, 3};
+        mine.now.head.sized = true;
+        const auto brought = [&](int rank) { return random_bytes(world * block, 100 * round + rank); };
+        const auto own = brought(me.rank());
+        const payload::part wanted{me.rank() * block, block};
+        const auto& said = me.exchange(mine.now, {std::span<const std::byte>(own), wanted});
+        ASSERT_EQ(said.verdict(), std::nullopt);
+        for (int peer = 0; peer < world; ++peer) {
+          if (peer == me.rank()) continue;
+          const auto theirs = brought(peer);
+          ASSERT_TRUE(std::ranges::equal(said.payload(peer).subspan(wanted.first, block),
+                                         std::span(theirs).subspan(wanted.first, block)));
+        }
+      }
+    });
+    EXPECT_EQ(errors, no_errors(world));
+  }
+}
+
 TEST(shm_exchange, a_payload_longer_than_a_slot_is_refused) {
   shm_crew ranks(2);
   turn mine(ranks.engine(0), operation::all_gather);

@@ -6,14 +6,14 @@
 
 namespace {
 
-using sheaf::dtype;
 using sheaf::readers;
 using sheaf::shm::habits;
+using sheaf::shm::movement;
 using sheaf::shm::size_class;
 using sheaf::shm::way_of;
 
 constexpr std::int64_t mib = std::int64_t{1} << 20;
-const int here = size_class(64 * mib, dtype::float32);
+const int here = size_class(movement::sum, 64 * mib);
 
 // Sums at these costs; how many of the last ones, as many as `counted`, went past the caches.
 int far_sums(habits& of, int sums, int counted, double near, double far) {
@@ -26,7 +26,7 @@ int far_sums(habits& of, int sums, int counted, double near, double far) {
   return found;
 }
 
-readers gathers(const habits& of) { return way_of(of.now().best, here); }
+readers untimed(const habits& of) { return way_of(of.now().best, here); }
 
 TEST(shm_habits, begin_in_the_caches) {
   EXPECT_EQ(habits().now().next, 0U);
@@ -36,9 +36,9 @@ TEST(shm_habits, begin_in_the_caches) {
 TEST(shm_habits, the_faster_way_is_taken) {
   habits near, far;
   EXPECT_LE(far_sums(near, 200, 100, 1.0, 1.3), 4);
-  EXPECT_EQ(gathers(near), readers::near);
+  EXPECT_EQ(untimed(near), readers::near);
   EXPECT_GE(far_sums(far, 200, 100, 2.0, 1.0), 96);
-  EXPECT_EQ(gathers(far), readers::far);
+  EXPECT_EQ(untimed(far), readers::far);
 }
 
 TEST(shm_habits, the_other_way_is_tried_again) {
@@ -46,11 +46,11 @@ TEST(shm_habits, the_other_way_is_tried_again) {
   EXPECT_GE(far_sums(of, 200, 100, 1.0, 1.3), 2);
 }
 
-TEST(shm_habits, gathers_take_no_part_in_trials) {
+TEST(shm_habits, what_is_not_timed_takes_no_part_in_trials) {
   habits of;
   for (int i = 0; i < 100; ++i) {
     far_sums(of, 1, 0, 1.0, 1.3);
-    EXPECT_EQ(gathers(of), readers::near) << "after sum " << i;
+    EXPECT_EQ(untimed(of), readers::near) << "after sum " << i;
   }
 }
 
@@ -74,22 +74,22 @@ TEST(shm_habits, one_slow_sum_changes_nothing_for_long) {
   far_sums(of, 100, 0, 1.0, 1.3);
   far_sums(of, 1, 0, 50.0, 50.0);
   EXPECT_LE(far_sums(of, 20, 20, 1.0, 1.3), 7);
-  EXPECT_EQ(gathers(of), readers::near);
+  EXPECT_EQ(untimed(of), readers::near);
 }
 
 TEST(shm_habits, classes_have_their_own) {
   habits of;
   far_sums(of, 50, 0, 2.0, 1.0);
   EXPECT_EQ(of.now().best, std::uint64_t{1} << here);
-  EXPECT_EQ(size_class(96 * mib, dtype::float64), here);
-  for (const auto other : {size_class(256 * mib, dtype::float32), size_class(16 * mib, dtype::float32),
-                           size_class(64 * mib, dtype::bfloat16)}) {
+  EXPECT_EQ(size_class(movement::sum, 96 * mib), here);
+  for (const auto other : {size_class(movement::sum, 256 * mib), size_class(movement::sum, 16 * mib),
+                           size_class(movement::narrow_sum, 64 * mib), size_class(movement::gather, 64 * mib)}) {
     EXPECT_NE(other, here);
   }
   for (const auto bytes : {std::int64_t{0}, std::int64_t{1} << 31, std::int64_t{1} << 62}) {
-    for (const auto type : {dtype::float32, dtype::float8_e5m2}) {
-      EXPECT_GE(size_class(bytes, type), 0);
-      EXPECT_LT(size_class(bytes, type), 64);
+    for (const auto what : {movement::sum, movement::narrow_sum, movement::gather, movement::frame}) {
+      EXPECT_GE(size_class(what, bytes), 0);
+      EXPECT_LT(size_class(what, bytes), 64);
     }
   }
 }
