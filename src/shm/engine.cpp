@@ -35,12 +35,11 @@ void engine::publish(std::atomic<std::uint64_t> board::* word, std::uint64_t val
   shm::publish(own, own.*word, value);
 }
 
-// A peer that shares this core cannot come before it is given way to, and one that waits for a core hardly. One that
-// has a core by itself is on its way.
+// A peer that has a core by itself is on its way. One that shares this core cannot come before it is given way to, and
+// one that may have to wait for a core will be late.
 int engine::tries_for(int peer) const {
-  constexpr int with_cores = 200, crowded = 20;
-  if (cores_[peer] == cores_[rank_]) return 1;
-  return has_cores_ ? with_cores : crowded;
+  constexpr int many = 200;
+  return has_cores_ && cores_[peer] != cores_[rank_] ? many : 1;
 }
 
 void engine::throw_if_dead(std::uint64_t sequence) const {
