@@ -165,26 +165,33 @@ def test_other_numbers_stay_constants():
 
 
 def known_shapes(rank, world):
-    """Lists tell a compiler how many rows there are, also of a rank with few: programs may branch on that."""
+    """Numbers in code and own rows are known to a compiler, and so is their sum: programs may use it as a shape."""
 
     def in_code(x, sizes):
         y = sheaf.all_gather(x, sizes=[1] + [4] * (world - 1)).tensor
         return y.view(4 * world - 3, 3) * 2 if y.shape[0] == 4 * world - 3 else y
 
-    def variable(x, sizes):
-        y = sheaf.all_gather(x, sizes=sizes).tensor
-        return y * 2 if y.shape[0] > 2 else y
+    def even(x, sizes):
+        y = sheaf.all_gather(x, sizes=[x.shape[0]] * world).tensor
+        return y.view(world, x.shape[0], 3).flatten(0, 1) * 2 if y.shape[0] > 1 else y
 
     def masked(x, sizes):
         return sheaf.all_gather(x[x[:, 0] > 0], sizes=sizes).tensor * 2
 
+    def added(x, sizes):
+        y = sheaf.all_gather(x, sizes=sizes).tensor
+        mine = x + sheaf.reduce_scatter(y, sizes)
+        return sheaf.all_gather(mine - world * x, sizes=sizes).tensor * 2
+
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        for body in (in_code, variable, masked):
+        for body in (in_code, even, masked, added):
             with compiling():
                 compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
-                y = compiled(torch.ones(1 if rank == 0 else 4, 3), [1] + [4] * (world - 1))
-                torch.testing.assert_close(y, torch.full((4 * world - 3, 3), 2.0), msg=body.__name__)
+                for few, many in ((1, 4),) if body is in_code else ((1, 4), (2, 3), (5, 6)):
+                    sizes = [many if body is even else few] + [many] * (world - 1)
+                    y = compiled(torch.ones(sizes[rank], 3), sizes)
+                    torch.testing.assert_close(y, torch.full((sum(sizes), 3), 2.0), msg=body.__name__)
 
 
-def test_lists_of_sizes_are_known_to_compilers():
+def test_shapes_that_are_known_to_compilers():
     run(2, known_shapes, timeout=60)
