@@ -98,18 +98,39 @@ def contrastive(rank, world, known):
         (y, _), (z, _) = sheaf.all_gather_coalesced([x, x * 2], sizes=given)
         return cross_entropy(x @ (y + z).t(), torch.arange(x.shape[0]))
 
-    for body in (single, several):
+    compare_under_inductor(rank, world, known, [single, several])
+
+
+def compare_under_inductor(rank, world, known, bodies, inputs=1):
+    for body in bodies:
         with compiling():
             compiled = torch.compile(body, fullgraph=True)
             for more in (0, 1, 4):
                 results = []
                 for call in (body, compiled):
                     torch.manual_seed(rank)
-                    x = torch.randn(rank + 2 + more, 4, requires_grad=True)
-                    loss = call(x, known and known([r + 2 + more for r in range(world)]))
+                    xs = [torch.randn(rank + 2 + more, 4, requires_grad=True) for _ in range(inputs)]
+                    loss = call(*xs, known and known([r + 2 + more for r in range(world)]))
                     loss.backward()
-                    results.append((loss.detach(), x.grad))
+                    results.append((loss.detach(), *[x.grad for x in xs]))
                 torch.testing.assert_close(*results, msg=lambda text, body=body: f"{body.__name__}: {text}")
+
+
+def both_ways(rank, world):
+    """Every tensor's own rows times those that were gathered of the other, as CLIP has it."""
+
+    def paired(image, text, given):
+        (images, _), (texts, _) = sheaf.all_gather_coalesced([image, text], sizes=given)
+        labels = torch.arange(image.shape[0])
+        return cross_entropy(image @ texts.t(), labels) + cross_entropy(text @ images.t(), labels)
+
+    def scattered(image, text, given):
+        """Of sums: the own rows times all."""
+        (images, _), (texts, _) = sheaf.all_gather_coalesced([image, text], sizes=given)
+        a, b = sheaf.reduce_scatter_coalesced([images, texts], given)
+        return (a @ texts.t()).sin().sum() + (images @ b.t()).sin().sum()
+
+    compare_under_inductor(rank, world, torch.tensor, [paired, scattered], inputs=2)
 
 
 @pytest.mark.slow
@@ -119,6 +140,13 @@ def test_a_contrastive_loss_under_inductor(known, engine):
     if known and engine == "c10d":
         pytest.skip("the graph is that of the other engine, and takes a while")
     run(2, contrastive, known, timeout=200)
+
+
+@pytest.mark.slow
+def test_losses_of_two_tensors_under_inductor(engine):
+    if engine == "c10d":
+        pytest.skip("the graph is that of the other engine, and takes a while")
+    run(2, both_ways, timeout=200)
 
 
 def wrong_sizes(rank, world):
