@@ -116,7 +116,7 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
         no(f"sizes must be integers, got {list(sizes)}")
     if not is_compiling() and sum(map(abs, sizes)) >= 2**63:
         no(f"sizes must add up to what 63 bits hold, got {list(sizes)}")
-    return torch.tensor(sizes, dtype=torch.int64)
+    return torch.tensor(sizes, dtype=torch.int64, device="cpu")
 
 
 def read_as_variables(sizes: Sequence[object]) -> None:

@@ -99,7 +99,7 @@ class Each:
         """Sizes as the ops take them, (tensors, ranks); None where none were given."""
         if not self.sized and all(row is None for row in self.rows):
             return None
-        learned = torch.full((self.where.world,), NOT_GIVEN, dtype=torch.int64)
+        learned = torch.full((self.where.world,), NOT_GIVEN, dtype=torch.int64, device="cpu")
         return torch.stack([learned if row is None else row for row in self.rows])
 
     def totals(self) -> list[Any]:
