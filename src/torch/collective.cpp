@@ -115,6 +115,7 @@ collective::collective(const arguments& with, numbered_call* given)
       now_(given ? given->now_ : call_of(with)),
       turn_(*moves_, now_, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
+  now_.checked = moves_->checks_sized_calls();
   if (!with.local && std::exchange(apart_here::next(), false)) now_.head.apart = true;
   if (const auto why = check_arguments(with, moves_->world())) refuse_if(why);
   now_.head.mode = gradient_from(with.mode);
@@ -140,7 +141,11 @@ void collective::take(const at::Tensor& x, std::int64_t dim) {
   refuse_if_out_of_step();
 }
 
-carriage collective::look_at(const at::Tensor& x) { return carried_ = moves_->carries(device_from(x.device().type())); }
+carriage collective::look_at(const at::Tensor& x) {
+  carried_ = moves_->carries(device_from(x.device().type()));
+  now_.checked = carried_ == carriage::device ? moves_->checks_device_call(now_.head) : moves_->checks_sized_calls();
+  return carried_;
+}
 
 void collective::refuse_if_out_of_step() {
   if (!is_on_device() || is_local()) return;
@@ -244,11 +249,7 @@ std::vector<frame> collective::learn(const payload& data) {
   return frames;
 }
 
-std::vector<frame> collective::learn_if_checked() {
-  const bool checked =
-      carried_ == carriage::host ? moves_->checks_sized_calls() : moves_->checks_device_call(now_.head);
-  return checked ? learn({}) : std::vector<frame>();
-}
+std::vector<frame> collective::learn_if_checked() { return now_.has_headers() ? learn({}) : std::vector<frame>(); }
 
 template <class Body>
 void collective::moving(Body&& body) {

@@ -182,6 +182,23 @@ def test_a_rank_that_left_out_a_backward_is_named(case, way):
     values(fresh(left_out.WORLD, on_hosts_of_their_own, case, way, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
 
 
+def refused_by_all(rank, world):
+    """A backward that every rank refuses, each for another reason."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    group = dist.new_group()
+    sheaf.all_gather(torch.ones(1), group=group)
+    y, sizes = torch.ones(4, 2), torch.tensor([-1 - rank] * world)
+    with pytest.raises(ValueError) as caught:
+        torch.ops.sheaf.reduce_scatter_sized(y, sizes, 0, 0, world, "sum", group.group_name, origin=1)
+    same(sheaf.all_gather(torch.ones(1), group=group).tensor, torch.ones(world), "the group works on")
+    return str(caught.value)
+
+
+def test_ranks_that_refuse_together_say_the_same_across_hosts():
+    said = values(fresh(3, refused_by_all, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
+    assert len(set(said)) == 1 and "rank 2 refuses" in said[0], said
+
+
 def goes_on_without_a_header(rank, world):
     """Rank 1 leaves out the backward and gathers with sizes given: others name it at their deadline."""
     os.environ["SHEAF_HOST_ID"] = str(rank)
