@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the ops cannot see for themselves: tensor subclasses, lists of sizes, and timeouts of several types."""
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import reduce
@@ -130,23 +131,23 @@ def read_as_variables(sizes: Sequence[object]) -> None:
     _end_variables()
 
 
-_sources: list[str] = []
-"""What the setting was, while it is another."""
+_before = threading.local()
+"""What the setting was, while it is another: each thread has its own."""
 
 
 def _begin_variables() -> None:
-    """Called as it is traced. What torch cannot read ends the trace at once: then the callback ends this."""
-    compiler = torch._dynamo.callback.callback_handler
-    if _end_variables not in compiler.end_callbacks:
-        compiler.register_end_callback(_end_variables)
-    if torch._dynamo.config.automatic_dynamic_shapes:  # off: the program asked for constants, by dynamic=False
-        _sources.append(torch.compiler.config.dynamic_sources)
-        torch.compiler.config.dynamic_sources = ".*"
+    """Called as it is traced. What torch cannot read ends the trace at once: then its clean-up ends this."""
+    if not torch._dynamo.config.automatic_dynamic_shapes:  # the program asked for constants, by dynamic=False
+        return
+    torch._dynamo.symbolic_convert.InstructionTranslator.current_tx().output.add_cleanup_hook(_end_variables)
+    _before.sources = torch.compiler.config.dynamic_sources
+    torch.compiler.config.dynamic_sources = ".*"
 
 
-def _end_variables(_: object = None) -> None:
-    if _sources:
-        torch.compiler.config.dynamic_sources = _sources.pop()
+def _end_variables() -> None:
+    if hasattr(_before, "sources"):
+        torch.compiler.config.dynamic_sources = _before.sources
+        del _before.sources
 
 
 _begin_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]

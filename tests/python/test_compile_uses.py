@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from torch._dynamo.callback import CallbackTrigger, callback_handler
 from torch.nn.functional import cross_entropy
 
 import sheaf
@@ -179,9 +180,16 @@ def unlike(rank, world):
             assert static(torch.ones(sizes[rank], 3), sizes).shape[0] == sum(sizes)
         assert compiled_so_far() == 5
     assert not torch.compiler.config.dynamic_sources
-    with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # what torch cannot read
-        scaled(torch.ones(2, 3), [2, [torch.ones(2).to_sparse(), 2]])
+    unread = [2, [torch.ones(2).to_sparse(), 2]]  # what torch cannot read
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        scaled(torch.ones(2, 3), unread)
     assert not torch.compiler.config.dynamic_sources
+    # Nor where another thread compiles until later: settings are each thread's own.
+    whole = torch.compile(lambda x, by: sheaf.all_gather(x, sizes=by[1]).tensor, fullgraph=True, backend="aot_eager")
+    with callback_handler.install_callbacks(CallbackTrigger.LAZY_BACKWARD, "another"):
+        with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+            whole(torch.ones(2, 3), unread)
+        assert not torch.compiler.config.dynamic_sources
 
 
 def test_other_numbers_stay_constants():
