@@ -188,7 +188,7 @@ def refused_by_all(rank, world):
     group = dist.new_group()
     sheaf.all_gather(torch.ones(1), group=group)
     y, sizes = torch.ones(4, 2), torch.tensor([-1 - rank] * world)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="refuses") as caught:
         torch.ops.sheaf.reduce_scatter_sized(y, sizes, 0, 0, world, "sum", group.group_name, origin=1)
     same(sheaf.all_gather(torch.ones(1), group=group).tensor, torch.ones(world), "the group works on")
     return str(caught.value)
