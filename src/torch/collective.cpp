@@ -244,6 +244,8 @@ std::vector<frame> collective::learn(const payload& data) {
   }
   // One rank may have started what others call: all go its way.
   now_.head.apart = std::ranges::any_of(frames, [](const frame& one) { return one.head.apart; });
+  // Likewise what it differentiates, of which compiled code does not know the number: tags of data have it.
+  for (const auto& one : frames) now_.head.origin = std::min(now_.head.origin, one.head.origin);
   last_outcome().any_rank_records = any_records(frames);
   if (now_.head.op == operation::all_gather_coalesced) last_outcome().any_rank_records_of = any_records_of(frames);
   return frames;
@@ -312,6 +314,10 @@ reduction reduction_of(gradient mode) { return mode == gradient::mean ? reductio
 outcome& last_outcome() {
   thread_local outcome last;
   return last;
+}
+
+std::int64_t origin_of_backward(const outcome& said) {
+  return said.sequence == 0 ? static_cast<std::int64_t>(compiled_origin) : said.sequence;
 }
 
 std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time) {
