@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 import sheaf
-from benchmarks.gpu.ranks import lines_of, slowest
-from benchmarks.gpu.timing import Body, calls_of, in_turns, sizes_of
+from benchmarks.gpu.ranks import lines_of, slowest_in_turns
+from benchmarks.gpu.timing import Body, calls_of, sizes_of
 
 GRAIN = 16
 """Bytes that a device moves at once."""
@@ -67,7 +67,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
             }
             truth = sheaf.all_gather(x, sizes=sizes).tensor
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
-            ms = slowest(in_turns(ways, device, rounds, calls, dist.barrier))
+            ms = slowest_in_turns(ways, device, rounds, calls)
             if rank == 0:
                 print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(compared(ms))} |", flush=True)
 
@@ -82,7 +82,7 @@ def compare_sums(kib: int, device: str, rounds: int, calls: int) -> None:
             "reduces": lambda whole=whole, sizes=sizes: reduces(whole, sizes),
         }
         assert torch.allclose(sheaf.reduce_scatter(whole, sizes), reduces(whole, sizes)), "the ways differ"
-        ms = slowest(in_turns(ways, device, rounds, calls, dist.barrier))
+        ms = slowest_in_turns(ways, device, rounds, calls)
         if rank == 0:
             print(f"back | {kib} KiB | {pattern} | {' | '.join(compared(ms))} |", flush=True)
 
@@ -96,7 +96,7 @@ def compare_several(kib: int, device: str, rounds: int, calls: int) -> None:
             "at once": lambda tensors=tensors: sheaf.all_gather_coalesced(tensors),
             "one by one": lambda tensors=tensors: [sheaf.all_gather(x) for x in tensors],
         }
-        ms = slowest(in_turns(ways, device, rounds, calls, dist.barrier))
+        ms = slowest_in_turns(ways, device, rounds, calls)
         if rank == 0:
             print(f"several | {kib} KiB | {pattern} | {' | '.join(compared(ms))} |", flush=True)
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import torch.distributed as dist
 
+from benchmarks.gpu.timing import Body, in_turns
+
 
 @contextmanager
 def at_once(device: str) -> Iterator[bool]:
@@ -49,8 +51,9 @@ def lines_of(part: str, device: str, world: int, kibs: list[int], rounds: int) -
     return lines.splitlines()
 
 
-def slowest(ms: dict[str, float]) -> dict[str, float]:
-    """Each way's time on the rank where it takes longest."""
+def slowest_in_turns(ways: dict[str, Body], device: str, rounds: int, calls: int) -> dict[str, float]:
+    """Each way's time on the rank where it takes longest. Ranks begin together."""
+    ms = in_turns(ways, device, rounds, calls, dist.barrier)
     every: list[dict[str, float]] = [{}] * dist.get_world_size()
     dist.all_gather_object(every, ms)
     return {way: max(one[way] for one in every) for way in ms}

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 
 import sheaf
-from benchmarks.gpu.ranks import lines_of, slowest
-from benchmarks.gpu.timing import Body, calls_of, in_turns, sizes_of
+from benchmarks.gpu.ranks import lines_of, slowest_in_turns
+from benchmarks.gpu.timing import Body, calls_of, sizes_of
 from benchmarks.padded import padded_gather
 
 ROW = 1024
@@ -22,7 +22,7 @@ def rank_body(device: str, kibs: list[int], rounds: int) -> None:
         sizes = sizes_of(pattern, kib * 1024 // (4 * row), world)
         x = torch.rand((sizes[rank], row) if dim == 0 else (row, sizes[rank]), device=device)
         upstream = torch.rand((sum(sizes), row) if dim == 0 else (row, sum(sizes)), device=device)
-        ms = slowest(in_turns(ways_of(x, upstream, sizes, dim), device, rounds, calls_of(kib), dist.barrier))
+        ms = slowest_in_turns(ways_of(x, upstream, sizes, dim), device, rounds, calls_of(kib))
         if rank == 0:
             cells = [f"{ms['padded']:.2f}", *(f"{ms['padded'] / ms[name]:.2f}" for name in ("learned", "given"))]
             cells += [f"{ms['all-reduce']:.2f}", f"{ms['all-reduce'] / ms['scatter']:.2f}"]

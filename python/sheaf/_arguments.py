@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the ops cannot see for themselves: tensor subclasses, lists of sizes, and timeouts of several types."""
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import reduce
@@ -116,7 +117,7 @@ def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = Tru
         no(f"sizes must be integers, got {list(sizes)}")
     if not is_compiling() and sum(map(abs, sizes)) >= 2**63:
         no(f"sizes must add up to what 63 bits hold, got {list(sizes)}")
-    return torch.tensor(sizes, dtype=torch.int64)
+    return torch.tensor(sizes, dtype=torch.int64, device="cpu")
 
 
 def read_as_variables(sizes: Sequence[object]) -> None:
@@ -130,50 +131,88 @@ def read_as_variables(sizes: Sequence[object]) -> None:
     _end_variables()
 
 
-_sources: list[str] = []
-"""What the setting was, while it is another."""
+_before = threading.local()
+"""What the setting was, while it is another: each thread has its own."""
 
 
 def _begin_variables() -> None:
-    """Called as it is traced. What torch cannot read ends the trace at once: then the callback ends this."""
-    compiler = torch._dynamo.callback.callback_handler
-    if _end_variables not in compiler.end_callbacks:
-        compiler.register_end_callback(_end_variables)
-    if torch._dynamo.config.automatic_dynamic_shapes:  # off: the program asked for constants, by dynamic=False
-        _sources.append(torch.compiler.config.dynamic_sources)
-        torch.compiler.config.dynamic_sources = ".*"
+    """Called as it is traced. What torch cannot read ends the trace at once: then its clean-up ends this."""
+    if not torch._dynamo.config.automatic_dynamic_shapes:  # the program asked for constants, by dynamic=False
+        return
+    torch._dynamo.symbolic_convert.InstructionTranslator.current_tx().output.add_cleanup_hook(_end_variables)
+    _before.sources = torch.compiler.config.dynamic_sources
+    torch.compiler.config.dynamic_sources = ".*"
 
 
-def _end_variables(_: object = None) -> None:
-    if _sources:
-        torch.compiler.config.dynamic_sources = _sources.pop()
+def _end_variables() -> None:
+    if hasattr(_before, "sources"):
+        torch.compiler.config.dynamic_sources = _before.sources
+        del _before.sources
 
 
 _begin_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _end_variables._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def total(sizes: Sizes | None, given: torch.Tensor, x: torch.Tensor, dim: int) -> Any:
+def total(sizes: Sizes | None, given: torch.Tensor, tensors: Sequence[torch.Tensor], dims: Sequence[int]) -> Any:
     """What they add up to; `given` is `sizes` (None: learned) as the ops take them. A compiler is told that it is no
-    less than what `x` has: Inductor is at a loss with products of both otherwise."""
-    if isinstance(sizes, list | tuple):
-        return reduce(add, sizes, 0) if is_compiling() else sum(sizes)  # as exported programs can be saved
+    less than what any of the tensors has: Inductor is at a loss with products of both otherwise."""
+    if isinstance(sizes, list | tuple) and not is_compiling():
+        return sum(sizes)
     if _is_known(given) and given.dim() == 1:
         found = sum(given.tolist())
         return found if -(2**63) <= found < 2**63 else 0  # no op takes such a number, and each refuses such sizes
-    own_rows = x.shape[dim] if -x.dim() <= dim < x.dim() else 0  # another dim is the op's to refuse
+    own_rows = [_rows_along(*one) for one in zip(tensors, dims, strict=True)]
+    if isinstance(sizes, list | tuple) and all(_may_be_known(size, own_rows) for size in sizes):
+        return reduce(add, sizes, 0)  # as exported programs can be saved
     summed = given.sum()
-    # Less is wrong, which is the op's to refuse.
-    found = (summed if sizes is None else summed.clamp(min=own_rows)).item()
-    torch._check(found >= own_rows)
+    if sizes is not None:  # less is wrong, which is the op's to refuse
+        for own in own_rows:
+            summed = summed.clamp(min=own)
+    found = summed.item()
+    for own in own_rows:
+        torch._check(found >= own)
     return found
 
 
-def own(sizes: Sizes, given: torch.Tensor, where: Ranks) -> Any:
-    """The one of this rank, likewise."""
-    if isinstance(sizes, list | tuple):
+def own(sizes: Sizes, given: torch.Tensor, where: Ranks, tensors: Sequence[torch.Tensor], dims: Sequence[int]) -> Any:
+    """The one of this rank, likewise, and no more than what any of the tensors has."""
+    if isinstance(sizes, list | tuple) and (not is_compiling() or _may_be_known(sizes[where.rank], [])):
         return sizes[where.rank]
-    return given.tolist()[where.rank] if _is_known(given) else given[where.rank].item()
+    if _is_known(given):
+        return given.tolist()[where.rank]
+    in_all = [_rows_along(*one) for one in zip(tensors, dims, strict=True)]
+    mine = given[where.rank].clamp(min=0)
+    for most in in_all:
+        mine = mine.clamp(max=most)
+    found = mine.item()
+    for most in in_all:
+        torch._check(found <= most)
+    return found
+
+
+def _rows_along(x: torch.Tensor, dim: int) -> Any:
+    return x.shape[dim] if -x.dim() <= dim < x.dim() else 0  # another dim is the op's to refuse
+
+
+def _may_be_known(size: Any, own_rows: list[Any]) -> bool:
+    """Whether a compiler may know a number of a list. It knows constants and own rows anyway; where it knows others, it
+    compiles anew when their sum is 0, and when it is 1. Exported programs have no anew."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value, statically_known_true
+
+    if is_exporting() or _breaks_at_items() or has_static_value(size):
+        return True
+    return any(statically_known_true(size == own) for own in own_rows)
+
+
+def _breaks_at_items() -> bool:
+    """Called as it is traced. A graph that may break is worse broken than compiled anew."""
+    context = torch._guards.TracingContext.try_get()
+    shapes = context and context.fake_mode and context.fake_mode.shape_env
+    return bool(shapes and not shapes.allow_scalar_outputs)
+
+
+_breaks_at_items._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _is_known(sizes: torch.Tensor) -> bool:

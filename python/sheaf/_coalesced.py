@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What calls with several tensors take: one value for all of them, or one for each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -99,26 +99,22 @@ class Each:
         """Sizes as the ops take them, (tensors, ranks); None where none were given."""
         if not self.sized and all(row is None for row in self.rows):
             return None
-        learned = torch.full((self.where.world,), NOT_GIVEN, dtype=torch.int64)
+        learned = torch.full((self.where.world,), NOT_GIVEN, dtype=torch.int64, device="cpu")
         return torch.stack([learned if row is None else row for row in self.rows])
 
     def totals(self) -> list[Any]:
         """Every tensor's rows in all, where all sizes are known."""
-        if self.shares_sizes:
-            return [self._total(0)] * len(self.tensors)
-        return [self._total(i) for i in range(len(self.tensors))]
+        return self._of_sizes(total)
 
     def own(self) -> list[Any]:
         """Every tensor's own rows, where all sizes were given."""
+        return self._of_sizes(lambda sizes, given, *of: own(sizes, given, self.where, *of))
+
+    def _of_sizes(self, number: Callable[..., Any]) -> list[Any]:
         if self.shares_sizes:
-            return [self._own(0)] * len(self.tensors)
-        return [self._own(i) for i in range(len(self.tensors))]
-
-    def _total(self, i: int) -> Any:
-        return total(self.given[i], self.rows[i], self.tensors[i], self.dims[i])
-
-    def _own(self, i: int) -> Any:
-        return own(self.given[i], self.rows[i], self.where)
+            return [number(self.given[0], self.rows[0], self.tensors, self.dims)] * len(self.tensors)
+        every = zip(self.given, self.rows, self.tensors, self.dims, strict=True)
+        return [number(sizes, given, [x], [dim]) for sizes, given, x, dim in every]
 
     def alone(self, timeout: float | None) -> list[torch.Tensor]:
         """In a group of one: all local checks, and every tensor's sizes."""

@@ -163,7 +163,7 @@ def _all_gather(
             return made(call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
         given = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=limit)
-    rows_in_all = total(sizes, given, x, dim)
+    rows_in_all = total(sizes, given, [x], [dim])
     keywords = {} if grad == "sum" else {"grad": grad}  # the same as the mode, where it is not said
     op = torch.ops.sheaf.all_gather_sized
     gathered = call(op, x, given, rows_in_all, dim, where.world, "sum", where.name, timeout=limit, **keywords)

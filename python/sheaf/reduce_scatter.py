@@ -104,7 +104,7 @@ def reduce_scatter(
         return Handle(call(start, y, given, dim, where.world, op, where.name, timeout=seconds(timeout)), _only)
     # A row of sizes that is too short is the op's to refuse.
     known = given.dim() == 1 and where.rank < given.shape[0]
-    rows_here = own(sizes, given, where) if known else 0
+    rows_here = own(sizes, given, where, [y], [dim]) if known else 0
     scatter = torch.ops.sheaf.reduce_scatter_sized
     mine: torch.Tensor = call(scatter, y, given, rows_here, dim, where.world, op, where.name, timeout=seconds(timeout))
     return mine

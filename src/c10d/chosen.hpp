@@ -28,10 +28,8 @@ class chosen final : public engine {
   bool is_gone() override { return link_->is_gone(); }
   bool checks_sized_calls() const override { return inner_->checks_sized_calls(); }
   // In shared memory a header costs microseconds, and backends do not compare what ranks are about to do. Backwards are
-  // what ranks leave out unknowingly; compiled ones do not say what they differentiate, but those of gathers reduce.
-  bool checks_device_call(const header& head) const override {
-    return settings_.check || shared_ || is_reduction(head.op) || head.origin != 0;
-  }
+  // what ranks leave out unknowingly.
+  bool checks_device_call(const header& head) const override { return settings_.check || shared_ || head.origin != 0; }
   void lose_step(const call& now) override;
   std::string out_of_step_since() const override;
   carriage carries(device_type device) const override;

@@ -84,7 +84,10 @@ struct call {
   std::string given = {};                                           // as errors show those of several tensors
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
   std::chrono::steady_clock::time_point started = about_now();
-  bool failed = false;  // set before it ends
+  bool checked = false;  // ranks exchange headers, though sizes are given and data may travel without
+  bool failed = false;   // set before it ends
+
+  bool has_headers() const { return !head.sized || checked; }
 };
 
 class bundle;

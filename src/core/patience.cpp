@@ -72,14 +72,22 @@ void patience::give_up(const std::vector<int>& missing) {
     }
     text += "; " + tell(peer, last_of(peer), link_.name(), now_.head.sequence);
   }
-  throw rank_error(text + ". This rank is in " + describe_call(now_) + " of group \"" + link_.name() + "\"");
+  throw rank_error(text + here());
+}
+
+std::string patience::here() const {
+  return ". This rank is in " + describe_call(now_) + " of group \"" + link_.name() + "\"";
 }
 
 void patience::deserted(int peer) {
   tell_others("gave up " + describe_call(now_));
   throw rank_error(title(now_.head) + ": " + tell(peer, last_of(peer), link_.name(), now_.head.sequence) +
-                   ", and left this call. This rank is in " + describe_call(now_) + " of group \"" + link_.name() +
-                   "\"");
+                   ", and left this call" + here());
+}
+
+void patience::passed(int peer, const std::string& later) {
+  tell_others("gave up " + describe_call(now_));
+  throw rank_error(title(now_.head) + ": rank " + std::to_string(peer) + " is past it, in " + later + here());
 }
 
 void patience::lost(int peer, const std::string& why) {

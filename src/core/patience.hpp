@@ -60,6 +60,8 @@ class patience {
   [[noreturn]] void lost(int peer, const std::string& why);
   // `peer` lives, but takes part in this call no more.
   [[noreturn]] void deserted(int peer);
+  // `peer` is in a later call already.
+  [[noreturn]] void passed(int peer, const std::string& later);
   const call& now() const { return now_; }
 
  private:
@@ -68,6 +70,8 @@ class patience {
   time_point slice_end() const;
   void pause();
   [[noreturn]] void give_up(const std::vector<int>& missing);
+  // Ends an error: what this rank is in.
+  std::string here() const;
   std::optional<note> note_of(int peer);
   // Its note or, where that is old, what the engine saw of it later.
   std::optional<note> last_of(int peer);

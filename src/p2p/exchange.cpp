@@ -76,7 +76,7 @@ patience engine::on_the_way(const call& now) {
 }
 
 void engine::compare_after_all(int peer, const call& now) {
-  if (!now.head.sized || settings_.check) return;
+  if (now.has_headers()) return;
   {
     const std::unique_lock lock(mail_mutex_, std::try_to_lock);
     if (!lock || !mail_.holds(peer, now.head.sequence)) return;
@@ -97,7 +97,7 @@ std::vector<std::optional<frame>> engine::refuse(const call& now) {
     for (int peer = 0; peer < world(); ++peer) {
       if (peer != rank()) mail_.stand_ready(peer);
     }
-    if (now.head.sized && !settings_.check) return {};  // large blocks come without a frame
+    if (!now.has_headers()) return {};  // large blocks come without a frame
     const auto until = std::chrono::steady_clock::now() + refusal_grace;
     std::vector<std::optional<frame>> frames;
     for (int peer = 0; peer < world(); ++peer) {

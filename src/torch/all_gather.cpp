@@ -167,8 +167,8 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
   const bool others = grad != "own" && said.any_rank_records;
   if (!c10::GradMode::is_enabled() || !(x.requires_grad() || others)) return {gathered, sizes};
   const auto anchor = x.requires_grad() ? std::nullopt : std::optional(at::empty({0}).requires_grad_());
-  auto tied = AllGather::apply(x, anchor, scatter_back{sizes, dim, world, grad, group, timeout, said.sequence},
-                               std::tuple(gathered));
+  auto tied = AllGather::apply(
+      x, anchor, scatter_back{sizes, dim, world, grad, group, timeout, origin_of_backward(said)}, std::tuple(gathered));
   return {tied, sizes};
 }
 
@@ -182,9 +182,10 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
   }();
   const auto said = std::exchange(last_outcome(), {});
   if (!c10::GradMode::is_enabled() || !x.requires_grad()) return gathered;
-  return AllGather::apply(x, std::optional<at::Tensor>(),
-                          scatter_back{sizes, dim, world, grad.value_or(mode), group, timeout, said.sequence},
-                          std::tuple(gathered));
+  return AllGather::apply(
+      x, std::optional<at::Tensor>(),
+      scatter_back{sizes, dim, world, grad.value_or(mode), group, timeout, origin_of_backward(said)},
+      std::tuple(gathered));
 }
 
 at::Tensor tie_own(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim, std::int64_t world,

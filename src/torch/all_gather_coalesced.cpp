@@ -242,10 +242,16 @@ two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>
   if (!c10::GradMode::is_enabled() || is_none(travels)) return {std::move(gathered), std::move(learned)};
   auto modes = grad.vec();
   if (modes.size() == 1) modes.resize(x.size(), modes.front());
-  auto results =
-      tied(x, std::move(gathered),
-           {at::stack(learned), {}, one_each(dim, x.size()), world, std::move(modes), group, timeout, said.sequence},
-           travels);
+  auto results = tied(x, std::move(gathered),
+                      {at::stack(learned),
+                       {},
+                       one_each(dim, x.size()),
+                       world,
+                       std::move(modes),
+                       group,
+                       timeout,
+                       origin_of_backward(said)},
+                      travels);
   return {std::move(results), std::move(learned)};
 }
 
@@ -260,8 +266,8 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
   const auto said = std::exchange(last_outcome(), {});
   const auto travels = recorded(x);
   if (!c10::GradMode::is_enabled() || is_none(travels)) return gathered;
-  return tied(x, std::move(gathered), {sizes, {}, dim.vec(), world, grad.vec(), group, timeout, said.sequence},
-              travels);
+  return tied(x, std::move(gathered),
+              {sizes, {}, dim.vec(), world, grad.vec(), group, timeout, origin_of_backward(said)}, travels);
 }
 
 }  // namespace autograd

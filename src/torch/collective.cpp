@@ -98,6 +98,7 @@ collective::collective(const arguments& with, numbered_call* given)
       now_(given ? given->now_ : call_of(with)),
       turn_(*moves_, now_, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
+  now_.checked = moves_->checks_sized_calls();
   if (!with.local && std::exchange(apart_here::next(), false)) now_.head.apart = true;
   if (const auto why = check_arguments(with, moves_->world())) refuse_if(why);
   now_.head.mode = gradient_from(with.mode);
@@ -123,7 +124,11 @@ void collective::take(const at::Tensor& x, std::int64_t dim) {
   refuse_if_out_of_step();
 }
 
-carriage collective::look_at(const at::Tensor& x) { return carried_ = moves_->carries(device_from(x.device().type())); }
+carriage collective::look_at(const at::Tensor& x) {
+  carried_ = moves_->carries(device_from(x.device().type()));
+  now_.checked = carried_ == carriage::device ? moves_->checks_device_call(now_.head) : moves_->checks_sized_calls();
+  return carried_;
+}
 
 void collective::refuse_if_out_of_step() {
   if (!is_on_device() || is_local()) return;
@@ -214,13 +219,13 @@ const heard& collective::learn(const payload& data) {
   }
   // One rank may have started what others call: all go its way.
   now_.head.apart = all.any_is_apart();
+  // Likewise what it differentiates, of which compiled code does not know the number: tags of data have it.
+  now_.head.origin = all.origin();
   return all;
 }
 
 void collective::learn_if_checked() {
-  const bool checked =
-      carried_ == carriage::host ? moves_->checks_sized_calls() : moves_->checks_device_call(now_.head);
-  if (checked) learn({});
+  if (now_.has_headers()) learn({});
 }
 
 template <class Body>
@@ -274,6 +279,10 @@ reduction reduction_of(gradient mode) { return mode == gradient::mean ? reductio
 outcome& last_outcome() {
   thread_local outcome last;
   return last;
+}
+
+std::int64_t origin_of_backward(const outcome& said) {
+  return said.sequence == 0 ? static_cast<std::int64_t>(compiled_origin) : said.sequence;
 }
 
 std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time) {

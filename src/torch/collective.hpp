@@ -160,6 +160,8 @@ struct outcome {
   std::vector<bool> any_rank_records_of = {};  // the same by tensor
 };
 outcome& last_outcome();
+// As the backward of that call names it, also where a compiler's trace ran no kernel.
+std::int64_t origin_of_backward(const outcome& said);
 
 std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time);
 

@@ -105,7 +105,7 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
     ctx->saved_data["mode"] = mode;
     ctx->saved_data["group"] = group;
     ctx->saved_data["timeout"] = timeout;
-    ctx->saved_data["origin"] = std::exchange(last_outcome(), {}).sequence;
+    ctx->saved_data["origin"] = origin_of_backward(std::exchange(last_outcome(), {}));
     return mine;
   }
 

@@ -129,7 +129,7 @@ tensor_list reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& s
   }();
   const auto said = std::exchange(last_outcome(), {});
   if (!c10::GradMode::is_enabled()) return mine;
-  coalesced_back back{.world = world, .group = group, .timeout = timeout, .origin = said.sequence};
+  coalesced_back back{.world = world, .group = group, .timeout = timeout, .origin = origin_of_backward(said)};
   std::vector<std::size_t> which;
   tensor_list inputs, results;
   for (std::size_t i = 0; i < y.size(); ++i) {

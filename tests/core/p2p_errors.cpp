@@ -123,6 +123,28 @@ TEST(exchange, a_header_among_data_is_a_disagreement) {
   expect_header_is_heard(operation::reduce_scatter_coalesced);
 }
 
+// Rank 1 has left out the backward of #12 by a call of which it sends no header, and is in the one after that.
+TEST(exchange, a_rank_that_is_past_it_is_told_of_with_the_own_call) {
+  crew ranks(2, 1 << 20);
+  std::string said;
+  const auto errors = ranks.run([&](p2p::engine& me) {
+    {
+      auto now = next_call(me, operation::reduce_scatter);
+      now.head.origin = 12;
+      try {
+        if (me.rank() == 0) me.exchange(now, {});
+      } catch (const rank_error& error) {
+        said = error.what();
+      }
+    }
+    me.exchange(next_call(me, operation::all_gather), {});
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+  EXPECT_EQ(said.substr(0, said.find(" of group")),
+            "reduce_scatter #1: rank 1 is past it, in all_gather #2 (uint8 [4], dim 0). "
+            "This rank is in reduce_scatter #1 (uint8 [4], dim 0; differentiates #12)");
+}
+
 TEST(exchange, a_rank_that_left_is_lost_at_once) {
   crew ranks(2, 1 << 20);
   ranks.mates().leave(1, "it is done");
@@ -162,6 +184,23 @@ TEST(refuse, is_heard_by_all_and_the_group_goes_on) {
     });
     EXPECT_EQ(works, std::vector<std::string>(3));
   }
+}
+
+// With sizes given, too, where headers are exchanged all the same: all refuse, and raise one text.
+TEST(refuse, is_heard_by_others_who_refuse) {
+  crew ranks(2, 1 << 20);
+  ranks.run([](p2p::engine& me) { me.exchange(next_call(me, operation::all_gather), {}); });  // they have met
+  std::vector<std::string> said(2);
+  const auto errors = ranks.run([&](p2p::engine& me) {
+    auto now = next_call(me, operation::reduce_scatter);
+    now.head.sized = now.checked = true;
+    now.head.refusal = me.rank() == 0 ? "it is tired" : "it is late";
+    const auto frames = me.refuse(now);
+    if (!frames.empty()) said[me.rank()] = *verdict(frames);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+  const std::string text = "reduce_scatter #2: rank 0 refuses: it is tired; rank 1 refuses: it is late";
+  EXPECT_EQ(said, std::vector<std::string>(2, text));
 }
 
 TEST(refuse, nobody_there_is_no_reason_to_wait) {

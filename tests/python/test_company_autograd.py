@@ -180,7 +180,38 @@ def threads(rank, world):
     assert not wrong, wrong
 
 
-@pytest.mark.parametrize("body", [autocast, unrecorded, hooked, kept, threads], ids=lambda body: body.__name__)
+def default_device(rank, world):
+    """What is made without a device is made elsewhere; sizes stay on the host."""
+    rows = [r + 1 for r in range(world)]
+    x, ids = torch.full((rank + 1, 2), float(rank)), torch.arange(rank + 1)
+    truth = torch.cat([torch.full((n, 2), float(r)) for r, n in enumerate(rows)])
+    with torch.device("meta"):
+        results = [
+            sheaf.all_gather(x),
+            sheaf.all_gather(x, sizes=rows),
+            sheaf.all_gather(x, sizes=rows, async_op=True).wait(),
+            sheaf.all_gather_coalesced([x, ids], sizes=rows)[0],
+            sheaf.all_gather_coalesced([x, ids], sizes=[rows, None])[0],
+            sheaf.all_gather_coalesced([x, ids], sizes=[None, rows])[0],
+        ]
+        sums = [
+            sheaf.reduce_scatter(truth, rows),
+            *sheaf.reduce_scatter_coalesced([truth, truth], rows),
+            *sheaf.reduce_scatter_coalesced([truth, truth], [rows, tuple(rows)]),
+        ]
+        _, split = sheaf.compat.st_moe.split_by_rank(truth.split(rows))
+    for y, sizes in results:
+        assert sizes.is_cpu and sizes.tolist() == rows
+        same(y, truth, "gathered")
+    for mine in sums:
+        same(mine, world * x, "summed")
+    assert split.is_cpu and split.tolist() == rows
+
+
+BESIDE = [autocast, unrecorded, hooked, kept, threads, default_device]
+
+
+@pytest.mark.parametrize("body", BESIDE, ids=lambda body: body.__name__)
 def test_beside(body):
     run(WORLD, body)
 

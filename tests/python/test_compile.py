@@ -98,11 +98,8 @@ def with_two_rows_or_more(world):
 def with_fewer_rows(world):
     """Every rank has no row, then one, and then other ranks have."""
     turns = [[few if r == who else 4 + r + who for r in range(world)] for who in range(world) for few in (0, 1)]
-    return [*turns, [1] * world, [0, 2] * (world // 2) + [7] * (world % 2)]
-
-
-def with_none_and_one_in_all(world):
-    return [[0] * world, [0] * (world - 1) + [1]]
+    one_in_all = [0] * (world - 1) + [1]
+    return [*turns, [0] * world, [1] * world, one_in_all, one_in_all[::-1], [0, 2] * (world // 2) + [7] * (world % 2)]
 
 
 def compilations(rank, world, known, backend):
@@ -114,9 +111,6 @@ def compilations(rank, world, known, backend):
         for sizes in with_fewer_rows(world):
             check(compiled, rank, world, sizes, known, "sum")
         assert compiled_so_far() <= 4
-        for sizes in with_none_and_one_in_all(world):
-            check(compiled, rank, world, sizes, known, "sum")
-        assert compiled_so_far() <= (6 if known is list else 4)
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=KNOWN_NAMES)
@@ -138,7 +132,7 @@ def scatters(y, sizes, op):
 def compiled_scatter(rank, world, op, known, backend="aot_eager"):
     with compiling() as compiled_so_far:
         compiled = torch.compile(scatters, fullgraph=True, backend=backend)
-        many, few = with_two_rows_or_more(world), with_fewer_rows(world)[:2]
+        many, few = with_two_rows_or_more(world), with_fewer_rows(world)
         for sizes in [*many, *few]:
             if sizes is few[0]:
                 assert compiled_so_far() <= 2

@@ -6,10 +6,11 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from torch._dynamo.callback import CallbackTrigger, callback_handler
 from torch.nn.functional import cross_entropy
 
 import sheaf
-from compiled import compiling
+from compiled import RUNS_INDUCTOR, WHY_NOT, compiling
 from pool import run
 from test_compile import KNOWN, KNOWN_NAMES
 
@@ -98,18 +99,34 @@ def contrastive(rank, world, known):
         (y, _), (z, _) = sheaf.all_gather_coalesced([x, x * 2], sizes=given)
         return cross_entropy(x @ (y + z).t(), torch.arange(x.shape[0]))
 
-    for body in (single, several):
+    compare_under_inductor(rank, world, known, [single, several])
+
+
+def compare_under_inductor(rank, world, known, bodies, inputs=1):
+    for body in bodies:
         with compiling():
             compiled = torch.compile(body, fullgraph=True)
             for more in (0, 1, 4):
                 results = []
                 for call in (body, compiled):
                     torch.manual_seed(rank)
-                    x = torch.randn(rank + 2 + more, 4, requires_grad=True)
-                    loss = call(x, known and known([r + 2 + more for r in range(world)]))
+                    xs = [torch.randn(rank + 2 + more, 4, requires_grad=True) for _ in range(inputs)]
+                    loss = call(*xs, known and known([r + 2 + more for r in range(world)]))
                     loss.backward()
-                    results.append((loss.detach(), x.grad))
+                    results.append((loss.detach(), *[x.grad for x in xs]))
                 torch.testing.assert_close(*results, msg=lambda text, body=body: f"{body.__name__}: {text}")
+
+
+def both_ways(rank, world):
+    """Every tensor's own rows times those that were gathered of the other, as CLIP has it."""
+
+    def paired(image, text, given):
+        (images, _), (texts, _) = sheaf.all_gather_coalesced([image, text], sizes=given)
+        a, b = sheaf.reduce_scatter_coalesced([images, texts], given)  # and the own rows of sums
+        labels = torch.arange(image.shape[0])
+        return cross_entropy(image @ texts.t(), labels) + (text @ images.t() + b @ images.t() + a @ texts.t()).sum()
+
+    compare_under_inductor(rank, world, torch.tensor, [paired], inputs=2)
 
 
 @pytest.mark.slow
@@ -119,6 +136,14 @@ def test_a_contrastive_loss_under_inductor(known, engine):
     if known and engine == "c10d":
         pytest.skip("the graph is that of the other engine, and takes a while")
     run(2, contrastive, known, timeout=200)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RUNS_INDUCTOR, reason=WHY_NOT)
+def test_losses_of_two_tensors_under_inductor(engine):
+    if engine == "c10d":
+        pytest.skip("the graph is that of the other engine, and takes a while")
+    run(2, both_ways, timeout=200)
 
 
 def wrong_sizes(rank, world):
@@ -155,9 +180,16 @@ def unlike(rank, world):
             assert static(torch.ones(sizes[rank], 3), sizes).shape[0] == sum(sizes)
         assert compiled_so_far() == 5
     assert not torch.compiler.config.dynamic_sources
-    with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # what torch cannot read
-        scaled(torch.ones(2, 3), [2, [torch.ones(2).to_sparse(), 2]])
+    unread = [2, [torch.ones(2).to_sparse(), 2]]  # what torch cannot read
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        scaled(torch.ones(2, 3), unread)
     assert not torch.compiler.config.dynamic_sources
+    # Nor where another thread compiles until later: settings are each thread's own.
+    whole = torch.compile(lambda x, by: sheaf.all_gather(x, sizes=by[1]).tensor, fullgraph=True, backend="aot_eager")
+    with callback_handler.install_callbacks(CallbackTrigger.LAZY_BACKWARD, "another"):
+        with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+            whole(torch.ones(2, 3), unread)
+        assert not torch.compiler.config.dynamic_sources
 
 
 def test_other_numbers_stay_constants():
@@ -165,26 +197,33 @@ def test_other_numbers_stay_constants():
 
 
 def known_shapes(rank, world):
-    """Lists tell a compiler how many rows there are, also of a rank with few: programs may branch on that."""
+    """Numbers in code and own rows are known to a compiler, and so is their sum: programs may use it as a shape."""
 
     def in_code(x, sizes):
         y = sheaf.all_gather(x, sizes=[1] + [4] * (world - 1)).tensor
         return y.view(4 * world - 3, 3) * 2 if y.shape[0] == 4 * world - 3 else y
 
-    def variable(x, sizes):
-        y = sheaf.all_gather(x, sizes=sizes).tensor
-        return y * 2 if y.shape[0] > 2 else y
+    def even(x, sizes):
+        y = sheaf.all_gather(x, sizes=[x.shape[0]] * world).tensor
+        return y.view(world, x.shape[0], 3).flatten(0, 1) * 2 if y.shape[0] > 1 else y
 
     def masked(x, sizes):
         return sheaf.all_gather(x[x[:, 0] > 0], sizes=sizes).tensor * 2
 
+    def added(x, sizes):
+        y = sheaf.all_gather(x, sizes=sizes).tensor
+        mine = x + sheaf.reduce_scatter(y, sizes)
+        return sheaf.all_gather(mine - world * x, sizes=sizes).tensor * 2
+
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        for body in (in_code, variable, masked):
+        for body in (in_code, even, masked, added):
             with compiling():
                 compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
-                y = compiled(torch.ones(1 if rank == 0 else 4, 3), [1] + [4] * (world - 1))
-                torch.testing.assert_close(y, torch.full((4 * world - 3, 3), 2.0), msg=body.__name__)
+                for few, many in ((1, 4),) if body is in_code else ((1, 4), (2, 3), (5, 6)):
+                    sizes = [many if body is even else few] + [many] * (world - 1)
+                    y = compiled(torch.ones(sizes[rank], 3), sizes)
+                    torch.testing.assert_close(y, torch.full((sum(sizes), 3), 2.0), msg=body.__name__)
 
 
-def test_lists_of_sizes_are_known_to_compilers():
+def test_shapes_that_are_known_to_compilers():
     run(2, known_shapes, timeout=60)

@@ -17,12 +17,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not HAS_COMPILER, reason="Ind
 BODIES = {
     "other sizes, learned": (test_compile.compilations, None),
     "other sizes, given": (test_compile.compilations, torch.tensor),
+    "other sizes, in a list": (test_compile.compilations, list),
     "order, learned": (test_compile_order.independent, True),
     "order, given": (test_compile_order.independent, False),
     "a rank without use": (test_compile_order.keeps_in_step,),
     "several tensors": (test_coalesced_compile.in_order,),
     "several tensors, other sizes": (test_coalesced_compile.compiled_gather, None),
-    "several sums, other sizes": (test_coalesced_compile.compiled_scatter, torch.tensor),
+    "several sums, other sizes": (test_coalesced_compile.compiled_scatter, test_coalesced_compile.table),
 }
 
 

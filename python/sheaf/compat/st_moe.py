@@ -91,7 +91,7 @@ def split_by_rank(x: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """The own one of W blocks, given as a tuple or as the first dim of a tensor, and how many rows each has."""
     own = x[dist.get_rank()]
     rows = [x.shape[1]] * x.shape[0] if isinstance(x, Tensor) else [block.shape[0] for block in x]
-    return own, on_device_of(own, torch.tensor(rows, dtype=torch.int64))
+    return own, on_device_of(own, torch.tensor(rows, dtype=torch.int64, device="cpu"))
 
 
 def __getattr__(name: str) -> Any:
