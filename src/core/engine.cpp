@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "core/engine.hpp"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,16 @@ memory owned(void* data, std::size_t bytes, void (*drop)(void*)) {
 }
 
 }  // namespace
+
+std::chrono::steady_clock::time_point about_now() {
+  const auto read = [](auto* of) {
+    timespec time{};
+    of(CLOCK_MONOTONIC_COARSE, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
+  static const auto tick = read(&::clock_getres);
+  return std::chrono::steady_clock::time_point(read(&::clock_gettime) + tick);
+}
 
 memory allocate(std::size_t bytes) {
   if (bytes <= small::most_bytes) return owned(small::take(bytes), bytes, small::give_back);

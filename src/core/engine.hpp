@@ -2,8 +2,6 @@
 // An engine moves bytes for one group; ops know nothing else of it.
 #pragma once
 
-#include <time.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -69,13 +67,8 @@ struct payload {
   std::shared_ptr<const std::vector<std::byte>> written(std::span<const std::int64_t> sizes) const;
 };
 
-// The time of the last tick, a few milliseconds ago: for deadlines, at a fraction of what the exact one takes.
-inline std::chrono::steady_clock::time_point about_now() {
-  timespec tick{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &tick);
-  return std::chrono::steady_clock::time_point(std::chrono::seconds(tick.tv_sec) +
-                                               std::chrono::nanoseconds(tick.tv_nsec));
-}
+// The time of the next tick, in a few milliseconds: for deadlines, at a fraction of what the exact one takes.
+std::chrono::steady_clock::time_point about_now();
 
 // One call as every step of it sees it.
 struct call {

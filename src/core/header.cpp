@@ -256,7 +256,7 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
 
 std::uint64_t gist(const header& head, std::span<const std::int64_t> numbers) {
   if (head.tensors.empty() || !head.refusal.empty()) return 0;
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;
+  std::uint64_t hash = 0x9e3779b97f4a7c15u + protocol_version;
   const auto mix = [&](std::uint64_t word) {
     hash = (hash ^ word) * 0xff51afd7ed558ccdu;
     hash ^= hash >> 32;

@@ -23,10 +23,12 @@ std::optional<std::string> heard::verdict() const {
   return is_alike() && are_rows_given() ? std::nullopt : sheaf::verdict(frames());
 }
 
-// Sizes that are given are the same everywhere; whether each rank holds what they say is left to look at.
+// Sizes that are given are the same everywhere; whether there is one a rank, and each holds what they say, is left to
+// look at.
 bool heard::are_rows_given() const {
   const auto& own = now_->head;
   const auto& numbers = now_->numbers;
+  if (numbers.size() != given_numbers(own, world())) return false;  // for the words of it
   if (numbers.empty() || !is_gather(own.op) || numbers.size() != given_tensors(own) * world()) return true;
   auto next = numbers.begin();
   for (std::size_t tensor = 0; tensor < own.tensors.size(); ++tensor) {

@@ -14,13 +14,15 @@ static_assert(line << (classes - 1) == most_bytes);
 
 void* begin_of(void* data) { return static_cast<std::byte*>(data) - line; }
 
+// Memory may come and go when this thread's other variables are gone: this one has nothing to destroy.
+constinit thread_local bool is_over = false;
+
 struct kept {
-  bool alive = true;  // memory may come back after this thread's variables are gone
   std::array<std::size_t, classes> counts{};
   std::array<std::array<void*, most>, classes> free;
 
   ~kept() {
-    alive = false;
+    is_over = true;
     for (std::size_t which = 0; which < classes; ++which) {
       for (std::size_t i = 0; i < counts[which]; ++i) std::free(begin_of(free[which][i]));
     }
@@ -42,8 +44,10 @@ std::size_t class_of(std::size_t bytes) {
 
 void* take(std::size_t bytes) {
   const auto which = class_of(bytes);
-  auto& mine = cache();
-  if (mine.alive && mine.counts[which] > 0) return mine.free[which][--mine.counts[which]];
+  if (!is_over) {
+    auto& mine = cache();
+    if (mine.counts[which] > 0) return mine.free[which][--mine.counts[which]];
+  }
   void* block = nullptr;
   if (posix_memalign(&block, line, line + (line << which)) != 0) throw std::bad_alloc();
   *static_cast<std::size_t*>(block) = which;
@@ -51,13 +55,10 @@ void* take(std::size_t bytes) {
 }
 
 void give_back(void* data) noexcept {
-  auto& mine = cache();
   const auto which = *static_cast<std::size_t*>(begin_of(data));
-  if (mine.alive && mine.counts[which] < most) {
-    mine.free[which][mine.counts[which]++] = data;
-  } else {
-    std::free(begin_of(data));
-  }
+  if (is_over || cache().counts[which] == most) return std::free(begin_of(data));
+  auto& mine = cache();
+  mine.free[which][mine.counts[which]++] = data;
 }
 
 }  // namespace sheaf::small

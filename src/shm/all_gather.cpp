@@ -32,6 +32,7 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
     if (rank_ == 0) learn_from(at, next, result.data);
     return;
   }
+  if (rank_ == 0) habits_.pass(size_class(movement::gather, at.bytes()));
   place(at, rank_, own.data, result.data);
   for (int turn = 1; turn < world_; ++turn) {
     const int peer = (rank_ + turn) % world_;
@@ -42,14 +43,14 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
 
 // By the largest block of another rank, or what is in one run of it.
 void engine::learn_from(const layout& at, readers way, const std::byte* result) {
-  constexpr std::int64_t worth_learning = std::int64_t{256} << 10, shortest = std::int64_t{4} << 10;
-  if (at.bytes() < worth_learning) return;
+  constexpr std::int64_t shortest = std::int64_t{4} << 10;
   const auto others = std::span(at.sizes).subspan(1);
   const auto peer = static_cast<int>(std::ranges::max_element(others) - others.begin()) + 1;
   const auto run = at.block_chunk_bytes(peer);
-  if (run < shortest) return;
-  time_reading(size_class(movement::gather, at.bytes()), way,
-               result + at.outer / 2 * at.chunk_bytes() + at.block_offset(peer), static_cast<std::size_t>(run));
+  const auto of = size_class(movement::gather, at.bytes());
+  if (at.bytes() < worth_learning || run < shortest) return habits_.pass(of);
+  time_reading(of, way, result + at.outer / 2 * at.chunk_bytes() + at.block_offset(peer),
+               static_cast<std::size_t>(run));
 }
 
 void engine::gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result) {
@@ -62,6 +63,7 @@ void engine::gather_in_steps(patience& waiting, const layout& at, const memory& 
     return std::clamp<std::int64_t>(at.block_bytes(peer) - step * half, 0, half);
   };
 
+  if (rank_ == 0) habits_.pass(size_class(movement::gather, at.bytes()));
   place(at, rank_, own.data, result.data);
   for (std::int64_t step = 0; step * half < longest; ++step) {
     // Two buffers: the one of the step before the last is free once all have read it.

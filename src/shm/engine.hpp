@@ -60,6 +60,9 @@ class engine final : public sheaf::engine {
   // Waits until ready(peer). Throws rank_error at the deadline, or when any rank's process is gone.
   template <class Ready>
   void await(patience& waiting, int peer, Ready&& ready);
+  // The same where it was not there at once.
+  template <class Ready>
+  void await_longer(patience& waiting, int peer, Ready&& ready);
   // Throws peer_gone when the process of a rank that is still in this call has ended.
   void throw_if_dead(std::uint64_t sequence) const;
   // Where there are cores enough, yet `peer` was last seen on this very one: the kernel may leave both there for long,
@@ -83,8 +86,11 @@ class engine final : public sheaf::engine {
   std::vector<std::optional<frame>> frames_of(std::uint64_t sequence) const;
   // Rank 0: has the habits learn how long it takes to read what was written by that way.
   void time_reading(int of, readers way, const std::byte* from, std::size_t bytes);
+  // By what came along with a header, of which a part is wanted; `ways` are those it was written by, none if it was
+  // made in its place.
+  void learn_from(std::span<const std::byte> data, payload::part wanted, std::optional<habits::ways> ways);
   // What all ranks posted, into `heard_`.
-  void hear(const call& now, const std::optional<payload::part>& wanted);
+  void hear(const call& now, const payload& mine);
 
   // Waits until `peer` has reached step `step` of this call; throws when it left the call before.
   void await_step(patience& waiting, int peer, std::uint64_t step, std::atomic<std::uint64_t> board::* word);
@@ -134,7 +140,12 @@ class engine final : public sheaf::engine {
 template <class Ready>
 void engine::await(patience& waiting, int peer, Ready&& ready) {
   const auto is_there = [&] { return ready(peer); };
-  if (is_there_at_once(is_there, tries_for(peer))) return;
+  if (!is_there_at_once(is_there, tries_for(peer))) await_longer(waiting, peer, ready);
+}
+
+template <class Ready>
+void engine::await_longer(patience& waiting, int peer, Ready&& ready) {
+  const auto is_there = [&] { return ready(peer); };
   leave_core_of(peer);
   if (is_soon(is_there)) return;
   waiting.wait(

@@ -45,6 +45,7 @@ bool engine::has_left(int peer, std::uint64_t sequence) const {
 void engine::post(const call& now, const payload& data) {
   auto& own = place_->slot_of(rank_, now.head.sequence);
   const auto sizes = std::as_bytes(std::span(now.numbers));
+  if (sizes.size() + data.bytes > payload_capacity) throw std::length_error("a frame's payload is too long");
   own.head_bytes = static_cast<std::uint16_t>(encode_header(now.head, std::span(own.bytes).first(largest_head)));
   own.payload_at = static_cast<std::uint16_t>((own.head_bytes + sizes.size() + 63) / 64 * 64 - sizes.size());
   own.payload_bytes = static_cast<std::uint32_t>(sizes.size() + data.bytes);
@@ -52,7 +53,7 @@ void engine::post(const call& now, const payload& data) {
   const auto next = way_of(heard_ways_.next, size_class(movement::frame, static_cast<std::int64_t>(data.bytes)));
   if (data.bytes > 0) data.write_to(to, data.bytes >= worth_timing ? next : readers::near);
   own.gist = gist(now.head, now.numbers);
-  own.rows = own.gist == 0 ? 0 : now.head.tensors[0].rows();
+  if (own.gist != 0) own.rows = now.head.tensors[0].rows();
   own.unused_segments = pool_->unused();
   if (rank_ == 0) {
     pool_->write_resident(own);
@@ -100,9 +101,6 @@ census engine::census_of(std::uint64_t sequence) const {
 }
 
 const heard& engine::exchange(const call& now, const payload& data) {
-  if (now.numbers.size() * sizeof(std::int64_t) + data.bytes > payload_capacity) {
-    throw std::length_error("a frame's payload is too long");
-  }
   const auto sequence = now.head.sequence;
   auto waiting = patience_for(now);
   for (int turn = 1; turn < world_; ++turn) {
@@ -113,36 +111,38 @@ const heard& engine::exchange(const call& now, const payload& data) {
     const int peer = (rank_ + turn) % world_;
     // Its other words are left alone at first: a look would make it wait when it changes them.
     if (!is_there_at_once([&] { return has_posted(peer, sequence); }, tries_for(peer))) {
-      await(waiting, peer, [&](int one) { return has_posted(one, sequence) || has_left(one, sequence); });
+      await_longer(waiting, peer, [&](int one) { return has_posted(one, sequence) || has_left(one, sequence); });
       // What it posted before it left was published before that.
       if (!has_posted(peer, sequence)) throw_deserted(waiting, peer);
     }
     seen_[peer] = sequence;
     cores_[peer] = place_->slot_of(peer, sequence).core;
   }
-  hear(now, data.wanted);
+  hear(now, data);
   waiting.finish();
   return heard_;
 }
 
-void engine::hear(const call& now, const std::optional<payload::part>& wanted) {
+void engine::hear(const call& now, const payload& mine) {
   const auto sizes = now.numbers.size() * sizeof(std::int64_t);
   heard_.begin(now);
   const auto ways = std::exchange(heard_ways_, place_->slot_of(0, now.head.sequence).past_caches);
   for (int peer = 0; peer < world_; ++peer) {
     const auto answer = answer_of(peer, now.head.sequence);
     if (!answer) return heard_.set(frames_of(now.head.sequence));
-    if (peer != rank_) {
-      const auto* data = answer->payload.data() + sizes;
-      const auto part = wanted.value_or(payload::part{0, answer->payload.size() - sizes});
-      if (rank_ == 0 && peer == 1 && part.bytes >= worth_timing) {
-        const auto of = size_class(movement::frame, static_cast<std::int64_t>(answer->payload.size() - sizes));
-        time_reading(of, way_of(ways.next, of), data + part.first, part.bytes);
-      }
-      fetch_ahead(data, part);
-    }
+    const auto data = answer->payload.subspan(sizes);
+    const auto part = mine.wanted.value_or(payload::part{0, data.size()});
+    if (rank_ == 0 && peer == 1) learn_from(data, part, mine.write ? std::nullopt : std::optional(ways));
+    if (peer != rank_) fetch_ahead(data.data(), part);
     heard_.add(*answer);
   }
+}
+
+void engine::learn_from(std::span<const std::byte> data, payload::part wanted, std::optional<habits::ways> ways) {
+  if (data.size() < worth_timing) return;
+  const auto of = size_class(movement::frame, static_cast<std::int64_t>(data.size()));
+  if (!ways || wanted.bytes < worth_timing) return habits_.pass(of);
+  time_reading(of, way_of(ways->next, of), data.data() + wanted.first, wanted.bytes);
 }
 
 // A part from the middle, which the caches of whoever wrote it hold, if any does. It will be read anyway.
@@ -172,7 +172,8 @@ std::vector<std::optional<frame>> engine::refuse(const call& now) {
   }
   post(now, {});
   for (int peer = 0; peer < world_; ++peer) {
-    if (!within_grace(peer, [&](int one) { return has_posted(one, sequence); })) return {};
+    if (!within_grace(peer, [&](int one) { return has_posted(one, sequence) || has_left(one, sequence); })) return {};
+    if (!has_posted(peer, sequence)) return {};
   }
   return frames_of(sequence);
 }

@@ -36,6 +36,8 @@ void habits::learn(int of, readers way, double cost) {
   set(ways_.best, of, habits_[of].best);
 }
 
+void habits::pass(int of) { set(ways_.next, of, habits_[of].best); }
+
 readers habits::next(habit& of, readers way, double cost) {
   auto& usual = of.costs[static_cast<int>(way)];
   const auto& best = of.costs[static_cast<int>(of.best)];

@@ -30,6 +30,8 @@ class habits {
   const ways& now() const { return ways_; }
   // What a movement of that class took by that way, for each byte, in any unit.
   void learn(int of, readers way, double cost);
+  // One that nobody timed: a trial waits until one is.
+  void pass(int of);
 
  private:
   struct habit {
@@ -43,6 +45,9 @@ class habits {
   std::array<habit, 64> habits_;
   ways ways_;
 };
+
+// Sums and gathers of fewer bytes tell too little.
+inline constexpr std::int64_t worth_learning = std::int64_t{256} << 10;
 
 inline readers way_of(std::uint64_t past_caches, int of) {
   return past_caches >> of & 1 ? readers::far : readers::near;

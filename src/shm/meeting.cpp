@@ -74,7 +74,8 @@ void meeting::say(const std::string& topic, const std::string& text) {
 }
 
 meeting::card meeting::own_card() const {
-  card own{settings_.text(), host_id(), link_text("/proc/self/ns/pid"), "", static_cast<int>(::getpid()), ::geteuid()};
+  card own{settings_.text(), host_id(),     link_text("/proc/self/ns/pid"), "", static_cast<int>(::getpid()),
+           ::geteuid(),      layout_version};
   if (settings_.engine == "c10d") own.why_not = "SHEAF_ENGINE=c10d";
   if (world_ > static_cast<int>(max_ranks)) own.why_not = "more than " + std::to_string(max_ranks) + " ranks";
   if (link_text("/proc/self") != std::to_string(own.process)) own.why_not = "/proc does not show its processes";
@@ -89,19 +90,23 @@ meeting::card meeting::own_card() const {
 
 std::string meeting::text_of(const card& one) {
   return one.settings + "\n" + one.host + "\n" + one.processes + "\n" + std::to_string(one.process) + "\n" +
-         std::to_string(one.user) + "\n" + one.why_not;
+         std::to_string(one.user) + "\n" + one.why_not + "\n" + std::to_string(one.layout);
 }
 
 meeting::card meeting::card_from(const std::string& text) {
-  std::array<std::string_view, 6> lines;
+  std::array<std::string_view, 7> lines;
   std::string_view rest = text;
   for (auto& line : lines) {
     line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
   }
   card one{std::string(lines[0]), std::string(lines[1]), std::string(lines[2]), std::string(lines[5])};
-  std::from_chars(lines[3].data(), lines[3].data() + lines[3].size(), one.process);
-  std::from_chars(lines[4].data(), lines[4].data() + lines[4].size(), one.user);
+  const auto read = [](std::string_view line, auto& number) {
+    std::from_chars(line.data(), line.data() + line.size(), number);
+  };
+  read(lines[3], one.process);
+  read(lines[4], one.user);
+  read(lines[6], one.layout);
   return one;
 }
 
@@ -150,6 +155,7 @@ std::optional<std::string> meeting::find_obstacle() const {
     if (one.host != cards_[0].host) return who + " is on another host than rank 0";
     if (one.user != cards_[0].user) return who + " belongs to another user than rank 0";
     if (one.processes != cards_[0].processes) return who + " is in another pid namespace than rank 0";
+    if (one.layout != cards_[0].layout) return who + " has another build of Sheaf than rank 0";
   }
   return std::nullopt;
 }

@@ -43,6 +43,7 @@ class meeting {
     std::string settings, host, processes, why_not;  // processes: the namespace that `process` is of
     int process = 0;
     unsigned user = 0;
+    int layout = 0;  // of the memory, as its build has it
   };
   struct door;  // rank 0's socket
 

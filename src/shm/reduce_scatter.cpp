@@ -15,8 +15,6 @@
 namespace sheaf::shm {
 namespace {
 
-// Smaller ones tell too little.
-constexpr std::int64_t worth_learning = std::int64_t{256} << 10;
 constexpr std::int64_t worth_sharing = std::int64_t{256} << 10;
 // Larger ones leave the cache, smaller ones wait too often.
 constexpr std::int64_t largest_chunk = std::int64_t{1} << 20;

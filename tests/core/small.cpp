@@ -54,4 +54,25 @@ TEST(small, any_thread_may_drop_it_and_no_more_is_kept_than_promised) {
   }).join();
 }
 
+// Made before what this thread keeps, and so destroyed after it.
+struct last_user {
+  std::vector<void*>* found = nullptr;
+  ~last_user() {
+    if (!found) return;
+    for (int i = 0; i < 40; ++i) found->push_back(small::take(100));
+    for (auto* data : *found) small::give_back(data);
+  }
+};
+
+TEST(small, memory_comes_and_goes_when_the_threads_own_is_gone) {
+  std::vector<void*> kept, late;
+  std::thread([&] {
+    thread_local last_user last;
+    last.found = &late;
+    for (int i = 0; i < 3; ++i) kept.push_back(small::take(100));
+    for (auto* data : kept) small::give_back(data);
+  }).join();
+  EXPECT_EQ(std::set<void*>(late.begin(), late.end()).size(), 40u) << "no block twice";
+}
+
 }  // namespace

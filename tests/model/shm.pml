@@ -6,8 +6,8 @@
  * has seen a later frame of a peer knows by that, too, that the peer had left the calls before. A store or load of a
  * word is one step, and so is what a rank does to memory (frame, block in a segment, staging buffer). The content of
  * memory is the number of the call that wrote it, so content that comes too early or too late is seen where it is read.
- * Memory is sequentially consistent here: the code's release and acquire keep what one rank publishes in its order, and its bell needs more
- * (WITHOUT_FENCE shows why): a fence of its own, or one that the sleeper has the system make for both.
+ * Memory is sequentially consistent here: the code's release and acquire keep what one rank publishes in its order. Its
+ * bell needs more (WITHOUT_FENCE shows why): a fence of its own, or one that the sleeper has the system make for both.
  *
  * Settings:
  *   W ranks, R slots a rank, CALLS calls, S segments in the pool;
@@ -269,10 +269,10 @@ inline exchange() {
   for (p : 0 .. W - 1) {
     if
     :: p == me
-    :: p != me && slot_call[SLOT(p)] != k ->
+    :: p != me && posted[SLOT(p)] != k ->
       assert(slot_call[SLOT(p)] < k); /* it skipped this call; its frame was not written over */
       goto early
-    :: p != me && slot_call[SLOT(p)] == k ->
+    :: p != me && posted[SLOT(p)] == k ->
       atomic { /* a step later: the frame must still be there */
         assert(slot_call[SLOT(p)] == k);
         if
