@@ -2,7 +2,6 @@
 """What calls with several tensors take: one value for all of them, or one for each."""
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -14,7 +13,6 @@ from sheaf._group import Ranks
 ManySizes: TypeAlias = Sizes | Sequence[Sizes | None] | None
 
 _PLAIN = {torch.Tensor}
-_IS_META, _IS_NESTED = attrgetter("is_meta"), attrgetter("is_nested")
 
 NOT_GIVEN = -(2**63)
 """In the sizes that an op takes, of a tensor whose sizes are to be learned."""
@@ -128,11 +126,15 @@ class Each:
 
 
 def are_plain(tensors: Any) -> bool:
-    """Whether check_types has nothing to object to: what nearly all calls bring, seen at once."""
+    """Whether the op can be tried at once: what nearly all calls bring. What check_types may still object to, an op does
+    not get to see, so that it fails before other ranks hear of it: see `reach_an_op`."""
     if type(tensors) not in (list, tuple) or set(map(type, tensors)) != _PLAIN:
         return False
-    odd = torch._C._functorch.maybe_current_level() is not None or any(map(_IS_META, tensors))
-    return not odd and not any(map(_IS_NESTED, tensors))
+    return torch._C._functorch.maybe_current_level() is None
+
+
+def reach_an_op(tensors: Sequence[torch.Tensor]) -> bool:
+    return not any(x.is_meta or x.is_nested for x in tensors)
 
 
 def _is_one_row(sizes: object) -> bool:

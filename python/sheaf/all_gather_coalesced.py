@@ -9,7 +9,7 @@ from torch.compiler import is_compiling
 
 from sheaf._arguments import Timeout, alone, seconds
 from sheaf._call import call
-from sheaf._coalesced import Each, ManySizes, are_plain
+from sheaf._coalesced import Each, ManySizes, are_plain, reach_an_op
 from sheaf._group import Group, Ranks, ranks
 from sheaf._handle import Finished, Handle
 from sheaf.all_gather import Gathered, Gradient, made
@@ -97,7 +97,11 @@ def all_gather_coalesced(
     if (sizes is None and timeout is None and not async_op and where.world > 1 and not is_compiling()) and (
         type(dim) is int and type(grad) is str and are_plain(tensors)
     ):
-        return _learned(tensors, None, [dim], [grad], where, None)
+        try:
+            return _learned(tensors, None, [dim], [grad], where, None)
+        except RuntimeError:
+            if reach_an_op(tensors):
+                raise
     each = Each("all_gather_coalesced", tensors, dim, sizes, grad, timeout, where, learns=True, later=async_op)
     if async_op and where.world > 1:
         start = torch.ops.sheaf.start_all_gather_coalesced

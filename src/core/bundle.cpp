@@ -29,6 +29,16 @@ std::int64_t added(std::int64_t sum, std::int64_t term) {
   return sum;
 }
 
+// With so many rows. A zero extent empties the tensor however large the others are.
+std::int64_t block_bytes(record like, std::int64_t rows) {
+  like.rows() = rows;
+  std::int64_t bytes = std::ranges::count(like.dims(), 0) > 0 ? 0 : itemsize(like.type);
+  for (const auto extent : like.dims()) {
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) throw value_error(too_large);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 // Part of one tensor's block: [first, first + count) of it lies `from` bytes into the interval asked for.
@@ -50,16 +60,13 @@ std::byte* pack_block(const memory& block, std::size_t count, std::byte* to) {
   return end;
 }
 
-std::int64_t packed_bytes(const header& head) {
-  std::int64_t all = 0;
-  for (const auto& tensor : head.tensors) {
-    // A zero extent empties the tensor however large the others are.
-    const bool is_empty = std::ranges::count(tensor.dims(), 0) > 0;
-    std::int64_t bytes = is_empty ? 0 : itemsize(tensor.type);
-    for (const auto extent : tensor.dims()) {
-      if (__builtin_mul_overflow(bytes, extent, &bytes)) throw value_error(too_large);
+std::vector<std::int64_t> packed_bytes(const one_or_many<record>& tensors, const heard& said) {
+  std::vector<std::int64_t> all(said.world());
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const auto bytes = block_bytes(tensors[tensor], said.rows(rank, tensor));
+      all[rank] = added(all[rank], packed_bytes(bytes, tensors.size()));
     }
-    all = added(all, packed_bytes(bytes, head.tensors.size()));
   }
   return all;
 }

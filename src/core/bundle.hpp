@@ -25,8 +25,8 @@ std::int64_t packed_bytes(std::int64_t bytes, std::size_t count);
 // A block to its place in their packed form, where it begins at `to`; returns where it ends. What is between it and the
 // next one is zero.
 std::byte* pack_block(const memory& block, std::size_t count, std::byte* to);
-// All blocks of a gather, as a rank's header tells of them. Throws value_error beyond 63 bits.
-std::int64_t packed_bytes(const header& head);
+// What every rank's blocks take in a gather of `tensors`. Throws value_error beyond 63 bits.
+std::vector<std::int64_t> packed_bytes(const one_or_many<record>& tensors, const heard& said);
 
 class bundle {
  public:

@@ -64,11 +64,11 @@ tensor_list moved(coalesced& call, bundle& all, at::TensorList x, at::IntArrayRe
 // Blocks that came along with their headers, to their places in one result after the other.
 class inlined_blocks {
  public:
-  inlined_blocks(int rank, const heard& said) : rank_(rank) {
+  inlined_blocks(int rank, const heard& said, std::span<const std::int64_t> bytes) : rank_(rank) {
     next_.reserve(said.world());
     for (std::size_t peer = 0; peer < said.world(); ++peer) {
       const auto payload = said.payload(peer);
-      check_inlined(peer, payload.size(), packed_bytes(said.head(peer)));
+      check_inlined(peer, payload.size(), bytes[peer]);
       next_.push_back(payload.data());
     }
   }
@@ -108,10 +108,11 @@ two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>
     const auto& said = call.run().learn(call.is_inlined(bytes_of_packed(owns)) ? packed(owns) : payload());
     tensor_list sizes_of_each;
     sizes_of_each.reserve(x.size());
-    if (call.are_inlined(said)) {
+    const auto bytes = packed_bytes(call.run().head().tensors, said);
+    if (call.are_inlined(bytes)) {
       tensor_list results;
       results.reserve(x.size());
-      inlined_blocks blocks(call.run().rank(), said);
+      inlined_blocks blocks(call.run().rank(), said, bytes);
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto rows = said.rows_of(i);
         results.push_back(blocks.placed(owns[i], dims[i], call.place(i, rows), x.size()));
@@ -152,11 +153,11 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
     for (std::size_t i = 0; i < x.size(); ++i) {
       owns.push_back(contiguous(does[i] == gradient::mean ? divided(x[i], world) : x[i]));
     }
-    if (!call.is_inlined(all.packed())) {
+    if (!call.are_inlined(all.packed().sizes)) {
       call.run().learn_if_checked();
       return moved(call, all, x, dim, owns);
     }
-    inlined_blocks blocks(call.run().rank(), call.run().learn(packed(owns)));
+    inlined_blocks blocks(call.run().rank(), call.run().learn(packed(owns)), all.packed().sizes);
     tensor_list results;
     for (std::size_t i = 0; i < x.size(); ++i) {
       results.push_back(blocks.placed(owns[i], dim[i], all.parts()[i].at, x.size()));

@@ -149,16 +149,10 @@ bool coalesced::is_inlined(std::int64_t bytes) const {
   return run_.is_inlined(bytes) && count() * static_cast<std::size_t>(run_.world()) <= max_given_numbers;
 }
 
-bool coalesced::is_inlined(const layout& packed) const {
-  return std::ranges::all_of(packed.sizes, [&](std::int64_t bytes) { return is_inlined(bytes); });
+bool coalesced::are_inlined(std::span<const std::int64_t> bytes) const {
+  return std::ranges::all_of(bytes, [&](std::int64_t one) { return is_inlined(one); });
 }
 
-bool coalesced::are_inlined(const heard& said) const {
-  for (std::size_t rank = 0; rank < said.world(); ++rank) {
-    if (!is_inlined(packed_bytes(said.head(rank)))) return false;
-  }
-  return true;
-}
 
 layout coalesced::place(std::size_t tensor, std::span<const std::int64_t> rows) {
   const auto& of = run_.head().tensors[tensor];

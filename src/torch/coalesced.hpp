@@ -48,11 +48,9 @@ class coalesced {
   // Takes all records into the header, and the sizes given.
   void describe(const std::vector<gradient>& modes, const rows_table& given, bool records);
 
-  // Whether so much data rides along with the header; that of every rank.
+  // Whether so much data rides along with the header; whether every rank's does.
   bool is_inlined(std::int64_t bytes) const;
-  bool is_inlined(const layout& packed) const;
-  // Whether every rank's did, as all ranks read it from the headers.
-  bool are_inlined(const heard& said) const;
+  bool are_inlined(std::span<const std::int64_t> bytes) const;
   // Place one, and all.
   layout place(std::size_t tensor, std::span<const std::int64_t> rows);
   bundle bundle_of(const rows_table& rows, const std::vector<gradient>& modes);

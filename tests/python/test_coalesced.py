@@ -457,6 +457,8 @@ def refused(rank, world, name, everywhere):
             together([x, x.to_sparse() if odd else mask])
         case "meta":
             together([x, x.to("meta") if odd else mask])
+        case "nested":
+            together([x, torch.nested.nested_tensor([x, x]) if odd else mask])
         case "subclass":
             together([x, strange(x) if odd else x])
         case "range":
@@ -482,6 +484,7 @@ REFUSED = {
     "0-d": "tensor 1: a 0-d tensor has no dim",
     "sparse": "tensor 1: sparse tensors are not taken",
     "meta": "tensor 1: meta tensors hold no data",
+    "nested": "tensor 1: nested tensors are not taken",
     "subclass": "tensor 1: tensor subclasses such as Strange are not taken",
     "range": "tensor 1: dim must be from -1 to 0, got 1",
     "dims": "dim: expected one for each of 2 tensors, got 3",
