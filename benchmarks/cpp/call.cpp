@@ -23,9 +23,9 @@ const sheaf::heard& call::learn(const sheaf::payload& data) {
   return said;
 }
 
-sheaf::layout call::place(std::span<const std::int64_t> sizes) const {
+sheaf::layout call::place(std::vector<std::int64_t> sizes) const {
   const auto& tensor = now_.head.tensors[0];
-  return sheaf::make_layout(tensor.dims(), tensor.dim, sizes, sheaf::itemsize(tensor.type));
+  return sheaf::make_layout(tensor.dims(), tensor.dim, std::move(sizes), sheaf::itemsize(tensor.type));
 }
 
 bool call::is_inlined(std::int64_t bytes) const { return static_cast<std::size_t>(bytes) <= engine_.inline_bytes(); }

@@ -22,7 +22,7 @@ class call {
 
   // A rank's payload is its `data`.
   const sheaf::heard& learn(const sheaf::payload& data);
-  sheaf::layout place(std::span<const std::int64_t> sizes) const;
+  sheaf::layout place(std::vector<std::int64_t> sizes) const;
   bool is_inlined(std::int64_t bytes) const;
   // As torch has it: fresh for what rode along, the engine's own for the rest.
   // For data that came along with headers.

@@ -28,7 +28,7 @@ struct layout {
 
 // `shape` is any rank's shape (its extent along `dim` is not looked at). Throws sheaf::value_error when a size is
 // negative, `dim` is out of range or the gathered tensor would not fit in 63 bits.
-SHEAF_API layout make_layout(std::span<const std::int64_t> shape, std::int64_t dim, std::span<const std::int64_t> sizes,
+SHEAF_API layout make_layout(std::span<const std::int64_t> shape, std::int64_t dim, std::vector<std::int64_t> sizes,
                              std::int64_t itemsize);
 
 }  // namespace sheaf

@@ -126,8 +126,8 @@ class Each:
 
 
 def are_plain(tensors: Any) -> bool:
-    """Whether the op can be tried at once: what nearly all calls bring. What check_types may still object to, an op does
-    not get to see, so that it fails before other ranks hear of it: see `reach_an_op`."""
+    """Whether the op can be tried at once, as nearly always. What check_types may still object to never gets as far as
+    an op, so the try fails before other ranks hear of it: see `reach_an_op`."""
     if type(tensors) not in (list, tuple) or set(map(type, tensors)) != _PLAIN:
         return False
     return torch._C._functorch.maybe_current_level() is None

@@ -2,6 +2,7 @@
 #include <sheaf/error.hpp>
 #include <sheaf/layout.hpp>
 #include <string>
+#include <utility>
 
 #include "core/text.hpp"
 
@@ -58,13 +59,12 @@ checked product(checked start, extents factors) {
 
 }  // namespace
 
-layout make_layout(extents shape, std::int64_t dim, extents sizes, std::int64_t itemsize) {
+layout make_layout(extents shape, std::int64_t dim, std::vector<std::int64_t> sizes, std::int64_t itemsize) {
   check_arguments(shape, dim, sizes, itemsize);
   const auto outer = product({1}, shape.first(dim));
   const auto row_bytes = product({itemsize}, shape.subspan(dim + 1));
 
   layout at;
-  at.sizes.assign(sizes.begin(), sizes.end());
   at.offsets.reserve(sizes.size());
   checked rows{0};
   for (const auto size : sizes) {
@@ -83,6 +83,7 @@ layout make_layout(extents shape, std::int64_t dim, extents sizes, std::int64_t 
   at.outer = outer.value;
   at.row_bytes = row_bytes.value;
   at.rows = rows.value;
+  at.sizes = std::move(sizes);
   return at;
 }
 

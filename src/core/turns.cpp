@@ -45,7 +45,7 @@ void turns::close(std::uint64_t number) {
     skipped_.insert(number);
     return;
   }
-  while (skipped_.erase(number + 1) > 0) ++number;
+  while (!skipped_.empty() && skipped_.erase(number + 1) > 0) ++number;
   if (over_) over_(number);
   ended_.store(number, std::memory_order_release);
   changed_.notify_all();

@@ -3,6 +3,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <bitset>
+
 namespace sheaf::shm {
 
 int core_count() {
@@ -22,6 +25,17 @@ void move_to_core(const std::function<bool(int)>& taken) {
     ::sched_setaffinity(0, sizeof allowed, &allowed);
     return;
   }
+}
+
+void seats::change(int rank, int core) {
+  taken_[rank] = core;
+  if (enough_) return;
+  std::bitset<CPU_SETSIZE> seen;
+  apart_ = std::ranges::all_of(taken_, [&](int one) {
+    if (one < 0 || one >= CPU_SETSIZE || seen[one]) return false;
+    seen[one] = true;
+    return true;
+  });
 }
 
 }  // namespace sheaf::shm

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "shm/engine.hpp"
 
-#include "shm/cores.hpp"
 #include "shm/reduce_scatter.hpp"
 
 namespace sheaf::shm {
@@ -14,9 +13,8 @@ engine::engine(membership of)
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
       warm_(std::make_shared<warm_memory>(of.pool_bytes / world_)),
-      has_cores_(core_count() >= world_),
       seen_(world_),
-      cores_(world_, -1) {
+      cores_(world_, core_count()) {
   this->of(rank_).unfenced = allow_fences();
 }
 
@@ -39,7 +37,7 @@ void engine::publish(std::atomic<std::uint64_t> board::* word, std::uint64_t val
 // one that may have to wait for a core will be late.
 int engine::tries_for(int peer) const {
   constexpr int many = 200;
-  return has_cores_ && cores_[peer] != cores_[rank_] ? many : 1;
+  return cores_.are_enough() && cores_.of(peer) != cores_.of(rank_) ? many : 1;
 }
 
 void engine::throw_if_dead(std::uint64_t sequence) const {
@@ -52,11 +50,11 @@ void engine::throw_if_dead(std::uint64_t sequence) const {
 }
 
 void engine::leave_core_of(int peer) {
-  if (!has_cores_ || rank_ < peer) return;
-  if (cores_[peer] != ::sched_getcpu()) return;
+  if (!cores_.are_enough() || rank_ < peer) return;
+  if (cores_.of(peer) != ::sched_getcpu()) return;
   move_to_core([&](int core) {
     for (int one = 0; one < world_; ++one) {
-      if (one != rank_ && cores_[one] == core) return true;
+      if (one != rank_ && cores_.of(one) == core) return true;
     }
     return false;
   });

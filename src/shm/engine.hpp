@@ -11,6 +11,7 @@
 #include "core/warm.hpp"
 #include "shm/arena.hpp"
 #include "shm/bell.hpp"
+#include "shm/cores.hpp"
 #include "shm/life.hpp"
 #include "shm/pool.hpp"
 
@@ -119,13 +120,11 @@ class engine final : public sheaf::engine {
   const std::vector<std::optional<life>> lives_;
   const std::shared_ptr<pool> pool_;
   const std::shared_ptr<warm_memory> warm_;
-  const bool has_cores_;  // as many as ranks
   habits habits_;
   heard heard_;
-  habits::ways heard_ways_;  // rank 0's of the last call
-  // By rank: the last call whose frame was there, and the core that it ran on then.
-  std::vector<std::uint64_t> seen_;
-  std::vector<int> cores_;
+  habits::ways heard_ways_;          // rank 0's of the last call
+  std::vector<std::uint64_t> seen_;  // by rank: the last call whose frame was there
+  seats cores_;                      // as of that call
 
   turns turns_{[this](std::uint64_t last) { publish(&board::left, last); }};
 

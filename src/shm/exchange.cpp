@@ -56,11 +56,11 @@ void engine::post(const call& now, const payload& data) {
   if (own.gist != 0) own.rows = now.head.tensors[0].rows();
   own.unused_segments = pool_->unused();
   if (rank_ == 0) {
-    pool_->write_resident(own);
+    pool_->write_resident(own, now.head.sequence);
     own.past_caches = habits_.now();
   }
-  cores_[rank_] = ::sched_getcpu();
-  own.core = static_cast<std::int16_t>(cores_[rank_]);
+  cores_.take(rank_, ::sched_getcpu());
+  own.core = static_cast<std::int16_t>(cores_.of(rank_));
   shm::publish(of(rank_), own.posted, now.head.sequence);
 }
 
@@ -116,7 +116,7 @@ const heard& engine::exchange(const call& now, const payload& data) {
       if (!has_posted(peer, sequence)) throw_deserted(waiting, peer);
     }
     seen_[peer] = sequence;
-    cores_[peer] = place_->slot_of(peer, sequence).core;
+    cores_.take(peer, place_->slot_of(peer, sequence).core);
   }
   hear(now, data);
   waiting.finish();

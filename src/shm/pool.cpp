@@ -79,11 +79,11 @@ void pool::mark(int segment, bool used) {
   used ? unused_.fetch_and(~bit) : unused_.fetch_or(bit);
 }
 
-void pool::write_resident(slot& to) {
-  const std::lock_guard lock(mutex_);
-  auto& written = written_at_[&to];
-  if (written == uses_ + 1) return;  // nothing is counted anew but by a choice
+void pool::write_resident(slot& to, std::uint64_t sequence) {
+  auto& written = written_at_[sequence % ring_slots];
+  if (written == uses_ + 1) return;  // nothing is counted anew but by a choice, which calls make in their turn
   written = uses_ + 1;
+  const std::lock_guard lock(mutex_);
   for (int i = 0; i < segment_count; ++i) {
     to.resident_pages[i] = static_cast<std::uint32_t>(segments_[i].resident / page_bytes());
   }

@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,7 +29,8 @@ class pool : public std::enable_shared_from_this<pool> {
 
   // What this rank says in its frame.
   std::uint64_t unused() const { return unused_.load(std::memory_order_acquire); }
-  void write_resident(slot& to);
+  // Rank 0: into its slot of this call.
+  void write_resident(slot& to, std::uint64_t sequence);
 
   // The segment for `bytes`, or none where all are in use or the pool's limit is reached. It is this rank's until
   // release(), or until the last owner of its lease is gone.
@@ -79,8 +79,8 @@ class pool : public std::enable_shared_from_this<pool> {
   std::array<state, segment_count> segments_;
   std::array<int, 64> private_for_ = {};  // by size class: results to come that are better private
   std::uint64_t uses_ = 0;
-  std::atomic<std::uint64_t> unused_{~std::uint64_t{0}};  // one bit a segment
-  std::map<const slot*, std::uint64_t> written_at_;       // rank 0: after how many choices a slot's count was written
+  std::atomic<std::uint64_t> unused_{~std::uint64_t{0}};   // one bit a segment
+  std::array<std::uint64_t, ring_slots> written_at_ = {};  // rank 0: after how many choices a slot's count was written
 };
 
 }  // namespace sheaf::shm

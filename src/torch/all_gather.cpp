@@ -75,9 +75,8 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
     const auto own = contiguous(x);
     const bool inlined = run.is_inlined(static_cast<std::int64_t>(own.nbytes()));
     const auto& said = run.learn(inlined ? bytes_of(own) : std::span<const std::byte>());
-    const auto rows = said.rows_of();
-    const auto at = run.place(rows);
-    return {is_small(run, at) ? placed(run, at, dim, own, said) : moved(run, at, dim, own), sizes_tensor(rows)};
+    const auto at = run.place(said.rows_of());
+    return {is_small(run, at) ? placed(run, at, dim, own, said) : moved(run, at, dim, own), sizes_tensor(at.sizes)};
   });
 }
 

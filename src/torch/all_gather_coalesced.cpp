@@ -114,9 +114,9 @@ two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>
       results.reserve(x.size());
       inlined_blocks blocks(call.run().rank(), said, bytes);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const auto rows = said.rows_of(i);
-        results.push_back(blocks.placed(owns[i], dims[i], call.place(i, rows), x.size()));
-        sizes_of_each.push_back(sizes_tensor(rows));
+        const auto at = call.place(i, said.rows_of(i));
+        results.push_back(blocks.placed(owns[i], dims[i], at, x.size()));
+        sizes_of_each.push_back(sizes_tensor(at.sizes));
       }
       return {std::move(results), std::move(sizes_of_each)};
     }

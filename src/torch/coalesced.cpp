@@ -153,11 +153,10 @@ bool coalesced::are_inlined(std::span<const std::int64_t> bytes) const {
   return std::ranges::all_of(bytes, [&](std::int64_t one) { return is_inlined(one); });
 }
 
-
-layout coalesced::place(std::size_t tensor, std::span<const std::int64_t> rows) {
+layout coalesced::place(std::size_t tensor, std::vector<std::int64_t> rows) {
   const auto& of = run_.head().tensors[tensor];
   try {
-    return make_layout(of.dims(), of.dim, rows, itemsize(of.type));
+    return make_layout(of.dims(), of.dim, std::move(rows), itemsize(of.type));
   } catch (const value_error& error) {
     refuse_if(tensor, error.what());
     throw;

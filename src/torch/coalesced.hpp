@@ -52,7 +52,7 @@ class coalesced {
   bool is_inlined(std::int64_t bytes) const;
   bool are_inlined(std::span<const std::int64_t> bytes) const;
   // Place one, and all.
-  layout place(std::size_t tensor, std::span<const std::int64_t> rows);
+  layout place(std::size_t tensor, std::vector<std::int64_t> rows);
   bundle bundle_of(const rows_table& rows, const std::vector<gradient>& modes);
 
  private:

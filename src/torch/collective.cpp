@@ -145,9 +145,9 @@ void collective::describe(const at::Tensor& x, std::int64_t dim, recording recor
 
 void collective::describe(record tensor) { now_.head.tensors.push_back(tensor); }
 
-layout collective::place(const std::vector<std::int64_t>& sizes) {
+layout collective::place(std::vector<std::int64_t> sizes) {
   try {
-    return make_layout(tensor().dims(), tensor().dim, sizes, itemsize(tensor().type));
+    return make_layout(tensor().dims(), tensor().dim, std::move(sizes), itemsize(tensor().type));
   } catch (const value_error& error) {
     refuse_if(error.what());
     throw;

@@ -76,7 +76,7 @@ class collective {
   // Check the tensor, and that the group's engine takes tensors on its device, and how it does.
   void take(const at::Tensor& x, std::int64_t dim);
   // Place: throws value_error, told to the others, when the sizes are too large.
-  layout place(const std::vector<std::int64_t>& sizes);
+  layout place(std::vector<std::int64_t> sizes);
   // The result, uninitialised: of the engine's own memory where it has better than fresh. What goes wrong here is told
   // to the ranks that will wait in vain.
   at::Tensor allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at, bool inlined);

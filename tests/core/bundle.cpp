@@ -81,33 +81,44 @@ TEST(bundle, packed_blocks_come_back) {
   }
 }
 
+// What ranks with these tensors said, and what the first of them makes of it.
+std::vector<std::int64_t> packed_bytes_of(const std::vector<one_or_many<record>>& by_rank) {
+  call own;
+  own.head.tensors = by_rank.front();
+  std::vector<std::optional<frame>> frames;
+  for (const auto& tensors : by_rank) frames.emplace_back().emplace().head.tensors = tensors;
+  heard said;
+  said.begin(own);
+  said.set(std::move(frames));
+  return packed_bytes(own.head.tensors, said);
+}
+
 TEST(bundle, headers_tell_how_long_packed_blocks_are) {
   std::mt19937_64 draw(3);
   for (int round = 0; round < 100; ++round) {
     const auto all = random_parts(draw, 3);
     const bundle packed(0, all.parts);
+    std::vector<one_or_many<record>> by_rank(3);
     for (int rank = 0; rank < 3; ++rank) {
-      header said;
       for (const auto& one : all.parts) {
         const auto columns = one.at.row_bytes / static_cast<std::int64_t>(itemsize(one.type));
-        said.tensors.push_back(
+        by_rank[rank].push_back(
             {.type = one.type, .dim = 1, .ndim = 3, .shape = {one.at.outer, one.at.sizes[rank], columns}});
       }
-      EXPECT_EQ(packed_bytes(said), packed.packed().sizes[rank]);
     }
+    EXPECT_EQ(packed_bytes_of(by_rank), packed.packed().sizes);
   }
 }
 
 TEST(bundle, headers_that_tell_of_too_much_are_refused) {
   const auto large = std::int64_t{1} << 62;
-  header said;
-  said.tensors.push_back({.type = dtype::float32, .ndim = 1, .shape = {large}});
-  EXPECT_THROW(packed_bytes(said), value_error);
-  said.tensors[0].ndim = 2;  // of no columns
-  EXPECT_EQ(packed_bytes(said), 0);
-  said.tensors[0] = {.type = dtype::uint8, .ndim = 1, .shape = {large}};
-  said.tensors.push_back(said.tensors[0]);
-  EXPECT_THROW(packed_bytes(said), value_error);
+  one_or_many<record> some = {{.type = dtype::float32, .ndim = 1, .shape = {large}}};
+  EXPECT_THROW(packed_bytes_of({some}), value_error);
+  some[0].ndim = 2;  // of no columns
+  EXPECT_EQ(packed_bytes_of({some}), std::vector<std::int64_t>{0});
+  some[0] = {.type = dtype::uint8, .ndim = 1, .shape = {large}};
+  some.push_back(some[0]);
+  EXPECT_THROW(packed_bytes_of({some}), value_error);
 }
 
 // Any interval of an owner's packed block is what the whole of it has there.

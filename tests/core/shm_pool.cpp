@@ -23,7 +23,7 @@ struct pools {
   }
 
   shm::census census() const {
-    each[0]->write_resident(*frame);
+    each[0]->write_resident(*frame, 0);
     shm::census all{~std::uint64_t{0}, frame->resident_pages};
     for (const auto& one : each) all.unused &= one->unused();
     return all;
