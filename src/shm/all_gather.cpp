@@ -29,7 +29,7 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
   if (result.data == place_->view(segment)) {
     await_step_of_all(waiting, 1, &board::progress);
     pool_->warm_for_reading(segment, result.size);
-    if (rank_ == 0) learn_from(at, next, result.data);
+    if (rank_ == 0) learn_from_result(at, next, result.data);
     return;
   }
   if (rank_ == 0) habits_.pass(size_class(movement::gather, at.bytes()));
@@ -42,7 +42,7 @@ void engine::gather_in_segment(patience& waiting, const layout& at, int segment,
 }
 
 // By the largest block of another rank, or what is in one run of it.
-void engine::learn_from(const layout& at, readers way, const std::byte* result) {
+void engine::learn_from_result(const layout& at, readers way, const std::byte* result) {
   constexpr std::int64_t shortest = std::int64_t{4} << 10;
   const auto others = std::span(at.sizes).subspan(1);
   const auto peer = static_cast<int>(std::ranges::max_element(others) - others.begin()) + 1;

@@ -89,7 +89,7 @@ class engine final : public sheaf::engine {
   void time_reading(int of, readers way, const std::byte* from, std::size_t bytes);
   // By what came along with a header, of which a part is wanted; `ways` are those it was written by, none if it was
   // made in its place.
-  void learn_from(std::span<const std::byte> data, payload::part wanted, std::optional<habits::ways> ways);
+  void learn_from_frame(std::span<const std::byte> data, payload::part wanted, std::optional<habits::ways> ways);
   // What all ranks posted, into `heard_`.
   void hear(const call& now, const payload& mine);
 
@@ -108,7 +108,7 @@ class engine final : public sheaf::engine {
   // A gather into a segment, and one in steps through the staging buffers where there is none.
   void gather_in_segment(patience& waiting, const layout& at, int segment, const memory& own, const memory& result);
   void gather_in_steps(patience& waiting, const layout& at, const memory& own, const memory& result);
-  void learn_from(const layout& at, readers way, const std::byte* result);
+  void learn_from_result(const layout& at, readers way, const std::byte* result);
   // The same of several tensors.
   void gather_in_segment(patience& waiting, const bundle& all, int segment);
   void gather_packed_in_steps(patience& waiting, const bundle& all);

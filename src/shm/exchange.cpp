@@ -132,13 +132,13 @@ void engine::hear(const call& now, const payload& mine) {
     if (!answer) return heard_.set(frames_of(now.head.sequence));
     const auto data = answer->payload.subspan(sizes);
     const auto part = mine.wanted.value_or(payload::part{0, data.size()});
-    if (rank_ == 0 && peer == 1) learn_from(data, part, mine.write ? std::nullopt : std::optional(ways));
+    if (rank_ == 0 && peer == 1) learn_from_frame(data, part, mine.write ? std::nullopt : std::optional(ways));
     if (peer != rank_) fetch_ahead(data.data(), part);
     heard_.add(*answer);
   }
 }
 
-void engine::learn_from(std::span<const std::byte> data, payload::part wanted, std::optional<habits::ways> ways) {
+void engine::learn_from_frame(std::span<const std::byte> data, payload::part wanted, std::optional<habits::ways> ways) {
   if (data.size() < worth_timing) return;
   const auto of = size_class(movement::frame, static_cast<std::int64_t>(data.size()));
   if (!ways || wanted.bytes < worth_timing) return habits_.pass(of);
