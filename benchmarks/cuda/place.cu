@@ -15,7 +15,7 @@ namespace {
 template <class Move>
 int moved(std::int64_t outer, std::int64_t row_bytes, const std::int64_t* sizes, int world, Move&& move) try {
   const std::vector<std::int64_t> shape{outer, 0, row_bytes};
-  move(sheaf::make_layout(shape, 1, std::span(sizes, world), 1));
+  move(sheaf::make_layout(shape, 1, {sizes, sizes + world}, 1));
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
