@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <exception>
 #include <sheaf/layout.hpp>
-#include <span>
 #include <stdexcept>
 #include <vector>
 
