@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,11 +26,13 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to do the job. `prepare` runs before each call, untimed: it restores inputs the call destroys."""
+    """One way to do the job. `prepare` runs before each call, untimed: it restores inputs the call destroys. `is_right`
+    compares what a call returned with what it should have, likewise untimed."""
 
     name: str
-    call: Callable[[], torch.Tensor]
+    call: Callable[[], Any]
     prepare: Callable[[], None] = nothing
+    is_right: Callable[[Any, torch.Tensor], bool] = torch.equal
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def one_round(work: Workload, turn: int, calls: list[int], wrong: torch.Tensor) 
             results.append(each.call())
             spent += time.perf_counter_ns() - begin
         times[index] = spent / calls[index] / 1e6
-        wrong[index] += sum(not torch.equal(result, work.expected) for result in results)
+        wrong[index] += sum(not each.is_right(result, work.expected) for result in results)
         del results  # and nobody has written into them: it may be memory that the ranks share
     return times
 

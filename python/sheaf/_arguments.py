@@ -70,6 +70,8 @@ def _objection(x: object, dim: object, mode: object, timeout: object) -> str | N
     if type(x) not in _PLAIN:
         advice = "its to_local()" if hasattr(x, "to_local") else "a plain torch.Tensor"
         return f"tensor subclasses such as {type(x).__name__} are not taken: pass {advice}"
+    if abs(dim) >= 1 << 63:  # an op takes no such number, so it could not refuse it
+        return f"dim must be from {-x.dim()} to {x.dim() - 1}, got {dim}"
     if _is_wrapped(x) and _is_differentiated(x):
         return _NO_TRANSFORMS
     if x.is_nested:  # torch has no kernel of ours to call for these

@@ -95,7 +95,7 @@ def all_gather_coalesced(
         return Finished(all_gather_coalesced(tensors, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
     if (sizes is None and timeout is None and not async_op and where.world > 1 and not is_compiling()) and (
-        type(dim) is int and type(grad) is str and are_plain(tensors)
+        type(dim) is int and -8 <= dim < 8 and type(grad) is str and are_plain(tensors)
     ):
         try:
             return _learned(tensors, None, [dim], [grad], where, None)

@@ -181,6 +181,13 @@ void all_gather_by_differences(const group& me) {
     const auto two = all_gather_coalesced({x, x * 2}, {.dim = 1, .group = me});
     return loss(two[0].tensor) + loss(two[1].tensor);
   });
+  compare_with_differences(me, inputs, [&](const at::Tensor& x) {
+    return loss(all_gather_async(x, {.dim = 1, .group = me}).wait().tensor);
+  });
+  compare_with_differences(me, inputs, [&](const at::Tensor& x) {
+    const auto two = all_gather_coalesced_async({x, x * 2}, {.dim = 1, .group = me}).wait();
+    return loss(two[0].tensor) + loss(two[1].tensor);
+  });
 }
 
 void reduce_scatter_by_differences(const group& me) {
@@ -194,6 +201,13 @@ void reduce_scatter_by_differences(const group& me) {
   });
   compare_with_differences(me, inputs, [&](const at::Tensor& y) {
     const auto two = reduce_scatter_coalesced({y, y * 2}, now.sizes_tensor(), {.dim = 1, .group = me});
+    return loss(two[0]) + loss(two[1]);
+  });
+  compare_with_differences(me, inputs, [&](const at::Tensor& y) {
+    return loss(reduce_scatter_async(y, now.sizes_tensor(), {.dim = 1, .group = me}).wait());
+  });
+  compare_with_differences(me, inputs, [&](const at::Tensor& y) {
+    const auto two = reduce_scatter_coalesced_async({y, y * 2}, now.sizes_tensor(), {.dim = 1, .group = me}).wait();
     return loss(two[0]) + loss(two[1]);
   });
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // group: names, ranks, engines, and groups of one rank.
+#include <cstdlib>
+
 #include "cpp/cases.hpp"
 #include "cpp/truth.hpp"
 
@@ -12,8 +14,10 @@ void name_rank_and_engine(const group& me) {
   const auto again = group::named(me.name());
   expect(again.rank() == me.rank() && again.world() == me.world(), "the same group by its name");
   expect(me.rank() >= 0 && me.rank() < me.world(), "a rank of the group");
-  const auto carried = is_shared(me) ? "cpu: shm (all " + std::to_string(me.world()) + " ranks" : "cpu: c10d over gloo";
-  expect_contains(me.engine(), of_threads(me) ? "cpu: threads" : carried);
+  const auto asked = std::getenv("SHEAF_ENGINE");
+  const std::string plain = asked && std::string(asked) == "collectives" ? "collectives of gloo" : "c10d over gloo";
+  const auto carried = is_shared(me) ? "shm (all " + std::to_string(me.world()) + " ranks" : plain;
+  expect_contains(me.engine(), "cpu: " + (of_threads(me) ? "threads" : carried));
   expect_contains(me.engine(), "cuda: none");
 }
 

@@ -2,6 +2,7 @@
 """What holds of asynchronous calls wherever tensors are, and whatever carries them: on every engine of the CPU's, by
 the collectives of a group's backend, and on GPUs. Every body takes the device; truths are computed on the CPU."""
 
+import ctypes
 import gc
 import itertools
 import time
@@ -26,12 +27,13 @@ def mark(text):
     dist.distributed_c10d._get_default_store().set(f"async-test/{text}", "1")
 
 
-def await_mark(text, seconds=30.0):
+def await_mark(text, seconds=30.0, *, hold=False):
+    """With `hold`, no other thread of this process runs Python meanwhile, as if this one computed."""
     store = dist.distributed_c10d._get_default_store()
     deadline = time.monotonic() + seconds
     while not store.check([f"async-test/{text}"]):
         assert time.monotonic() < deadline, f"nobody left the mark {text!r}"
-        time.sleep(0.005)
+        ctypes.PyDLL(None).usleep(100_000) if hold else time.sleep(0.005)
 
 
 def await_done(handle, seconds=30.0):
@@ -214,7 +216,7 @@ def coalesced_starts_before_the_peer(rank, world, device):
 
 
 def computes_while_the_peer_waits(rank, world, device):
-    """Rank 0 waits for its result only after rank 1 has its own."""
+    """Rank 0 waits for its result only after rank 1 has its own, and keeps Python's lock nearly all the time."""
     calls = (
         (lambda x, y: sheaf.all_gather(x, async_op=True), lambda got: got.tensor),
         (lambda x, y: sheaf.reduce_scatter(y, [2, 3], async_op=True), lambda got: got),
@@ -229,7 +231,7 @@ def computes_while_the_peer_waits(rank, world, device):
             got = result(handle.wait()).cpu()  # all of it, where a device brings it
             mark(now)
         else:
-            await_mark(now)
+            await_mark(now, hold=True)
             await_done(handle)
             got = result(handle.wait())
         summed = got.shape[0] != 5

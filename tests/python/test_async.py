@@ -61,8 +61,18 @@ def test_opcheck(world):
     run(world, opcheck_of_starts)
 
 
+@pytest.mark.parametrize("case", [async_cases.hooks, async_cases.some_start_what_others_call])
+@pytest.mark.parametrize("world", [2, 3])
+def test_like_the_plain_call(case, world):
+    run(world, case, "cpu")
+
+
 def test_a_start_waits_for_nobody():
     run(2, async_cases.starts_before_the_peer, "cpu")
+
+
+def test_a_refusal_waits_for_nobody():
+    run(2, async_cases.refusals_wait_for_nobody, "cpu")
 
 
 def test_a_busy_rank_holds_nobody_up():

@@ -463,6 +463,8 @@ def refused(rank, world, name, everywhere):
             together([x, strange(x) if odd else x])
         case "range":
             together([x, mask], [0, 1 if odd else 0])
+        case "far range":
+            together([x, mask], 1 << 70 if odd else 0)
         case "dims":
             together([x, mask], [0, 0, 0] if odd else 0)
         case "modes":
@@ -487,6 +489,7 @@ REFUSED = {
     "nested": "tensor 1: nested tensors are not taken",
     "subclass": "tensor 1: tensor subclasses such as Strange are not taken",
     "range": "tensor 1: dim must be from -1 to 0, got 1",
+    "far range": "tensor 0: dim must be from -2 to 1, got 1180591620717411303424",
     "dims": "dim: expected one for each of 2 tensors, got 3",
     "modes": "modes: expected one for each of 2 tensors, got 1",
     "mode": 'tensor 1: a gradient is "sum", "mean" or "own", got "median"',

@@ -89,8 +89,10 @@ def test_nothing_is_left_of_a_group_that_started_calls():
     assert max(values(fresh(2, destroyed, env={"SHEAF_ENGINE": "collectives"}, timeout=60))) <= 0
 
 
-def test_two_ranks():
-    run(2, device_cases.gathers, "cpu")
+@pytest.mark.parametrize("world", [1, 2, 5])
+@pytest.mark.parametrize("case", [device_cases.gathers, device_cases.scatters], ids=lambda case: case.__name__)
+def test_other_numbers_of_ranks(case, world):
+    run(world, case, "cpu")
 
 
 def test_sums_are_shared_out():

@@ -90,7 +90,7 @@ def test_every_case(world: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", ["SHEAF_MESSAGE_BYTES=1000", "SHEAF_CHECK=1"])
+@pytest.mark.parametrize("setting", ["SHEAF_MESSAGE_BYTES=1000", "SHEAF_CHECK=1", "SHEAF_ENGINE=collectives"])
 def test_every_case_with(setting: str) -> None:
     name, value = setting.split("=")
     counts = values(fresh(3, perform_most, env={"SHEAF_ENGINE": "c10d", name: value}, timeout=CASES_S))

@@ -82,6 +82,7 @@ SIZED = {
             op(x.long() if first else x)
             for first in (odd, not odd)  # in another order: the first raises
         ],
+        f"rank 0 refuses: dim must be from -3 to 2, got {1 << 70}": lambda op, x, odd: op(x, 1 << 70 if odd else 0),
         "rank 0 refuses: dim must be from -3 to 2, got 7": lambda op, x, odd: op(x, 7 if odd else 0),
     }.items()
     for op, case in _sized(change).items()

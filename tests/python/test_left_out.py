@@ -134,6 +134,40 @@ def test_a_rank_that_goes_on_is_named_at_once(way):
     run(WORLD, goes_on, way, timeout=50)  # before the calls' own deadline
 
 
+def scattered(rank, width, group, way, **options):
+    """The own rows of a sum, alone or beside another that needs no gradient."""
+    y, later = torch.ones(sum(SIZES), width, requires_grad=True), way.startswith("async")
+    if "coalesced" in way:
+        got = sheaf.reduce_scatter_coalesced([y, y.detach()], SIZES, group=group, async_op=later, **options)
+        return (got.wait() if later else got)[0]
+    got = sheaf.reduce_scatter(y, SIZES, group=group, async_op=later, **options)
+    return got.wait() if later else got
+
+
+def leaves_out_a_sum(rank, world, way):
+    """The same of sums, whose backward is a gather: rank 1 goes on, and then only stays away."""
+    backward = "all_gather_coalesced" if "coalesced" in way else "all_gather"
+    for width in WIDTHS:
+        group = dist.new_group()
+        mine = scattered(rank, width, group, way, timeout=60)
+        with pytest.raises(ValueError, match="ranks disagree on op") as caught:
+            mine.sum().backward() if rank != 1 else sheaf.gather_sizes(torch.ones(1), group=group)
+        said = str(caught.value)
+        assert f"{backward} (differentiates #1) on ranks 0, 2; gather_sizes on rank 1" in said, said
+        assert "rank 1 has left out the backward of #1" in said, said
+        mine = scattered(rank, width, group, way, timeout=0.6)
+        if rank != 1:
+            with pytest.raises(dist.DistBackendError, match=r"no answer from rank 1 within 0\.6 s") as caught:
+                mine.sum().backward()
+            assert "differentiates #3" in str(caught.value), str(caught.value)
+        dist.barrier()
+
+
+@pytest.mark.parametrize("way", SLOW_WAYS)
+def test_a_rank_that_leaves_out_the_backward_of_a_sum_is_named(way):
+    run(WORLD, leaves_out_a_sum, way, timeout=50)
+
+
 def compiled_goes_on(rank, world):
     """The same of compiled code, whose backward does not know which call it differentiates."""
     bodies = {
