@@ -158,7 +158,7 @@ fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header de
 
 python-test: build build/.configured-tests ## Python tests but the slow ones
 	$(say) "build what the Python tests load"
-	@cmake --build build --target sheaf_noop cpp_cases
+	@cmake --build build --target sheaf_noop cpp_cases from_env
 	$(say) "Python tests"
 	@timeout 1800 $(PY) -m pytest -m "not slow" --durations=15
 

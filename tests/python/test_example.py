@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The C++ example without Python in its ranks: from torchrun, and from a shell that sets the four variables."""
+"""C++ programs without Python in their ranks, the example and the C++ cases: from torchrun, and from a shell that sets
+the four variables."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).resolve().parents[2] / "build" / "examples" / "two_towers"
+BUILD = Path(__file__).resolve().parents[2] / "build"
+PROGRAM, CASES = BUILD / "examples" / "two_towers", BUILD / "tests" / "from_env"
 DEADLINE = 120
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=f"{PROGRAM} is not built: run `make cpp-test`")
@@ -34,25 +38,42 @@ def test_under_torchrun() -> None:
     assert "4 ranks, cpu: shm" in done.stdout
 
 
-def test_from_a_shell() -> None:
-    where = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+def from_a_shell(program: Path, world: int) -> list[str]:
+    """What each rank said; each must end well."""
+    where = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ranks = [
         subprocess.Popen(
-            [PROGRAM],
+            [program],
             env=environment(RANK=str(rank), **where),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(3)
+        for rank in range(world)
     ]
     try:
         said = [rank.communicate(timeout=DEADLINE)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0, 0], said
-    assert "3 ranks, cpu: shm" in said[0]
+    assert [rank.returncode for rank in ranks] == [0] * world, said
+    return said
+
+
+def test_from_a_shell() -> None:
+    assert "3 ranks, cpu: shm" in from_a_shell(PROGRAM, 3)[0]
+
+
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_every_case(world: int) -> None:
+    """Rank 0 leaves a started call open, which nobody answers: within a second of its end the process is gone."""
+    said = from_a_shell(CASES, world)
+    ended = time.time()
+    counts = [re.search(r"(\d+) cases, 0 failed, cpu: shm", one) for one in said]
+    assert all(found and int(found[1]) > 50 for found in counts), said
+    assert "open: 1" in said[0], said
+    last = max(float(found) for one in said for found in re.findall(r"ends at ([0-9.]+)", one))
+    assert ended - last < 2, said  # another second for who looks
 
 
 def test_alone() -> None:
