@@ -134,6 +134,7 @@ def are_plain(tensors: Any) -> bool:
 
 
 def reach_an_op(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether torch calls a kernel of ours for them, and not one that is none of ours, or nothing."""
     return not any(x.is_meta or x.is_nested for x in tensors)
 
 
