@@ -139,11 +139,11 @@ void bundle::pack(int owner, std::int64_t first, std::int64_t count, std::byte* 
 }
 
 void bundle::sum(int owner, std::int64_t first, std::span<const std::byte* const> sources, std::byte* out,
-                 std::size_t count) const {
+                 std::size_t count, bool streamed) const {
   std::vector<const std::byte*> shifted(sources.size());
   for_each(owner, first, static_cast<std::int64_t>(count), [&](const interval& one) {
     for (std::size_t r = 0; r < sources.size(); ++r) shifted[r] = sources[r] + one.from;
-    sum_ranks(one.of.type, one.of.op, shifted, out + one.from, static_cast<std::size_t>(one.count));
+    sum_ranks(one.of.type, one.of.op, shifted, out + one.from, static_cast<std::size_t>(one.count), streamed);
   });
 }
 

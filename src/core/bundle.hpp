@@ -54,8 +54,8 @@ class bundle {
   // a copy of them; and the sum over ranks of such bytes, in rank order.
   memory run(int owner, std::int64_t first, std::int64_t count) const;
   void pack(int owner, std::int64_t first, std::int64_t count, std::byte* to, readers next = readers::near) const;
-  void sum(int owner, std::int64_t first, std::span<const std::byte* const> sources, std::byte* out,
-           std::size_t count) const;
+  void sum(int owner, std::int64_t first, std::span<const std::byte* const> sources, std::byte* out, std::size_t count,
+           bool streamed = false) const;
 
  private:
   struct interval;

@@ -9,6 +9,7 @@
 #include <sheaf/error.hpp>
 
 #include "core/bundle.hpp"
+#include "core/parallel.hpp"
 #include "core/shares.hpp"
 #include "shm/engine.hpp"
 
@@ -16,12 +17,39 @@ namespace sheaf::shm {
 namespace {
 
 constexpr std::int64_t worth_sharing = std::int64_t{256} << 10;
-// Larger ones leave the cache, smaller ones wait too often.
-constexpr std::int64_t largest_chunk = std::int64_t{1} << 20;
+// What a rank stages in a step. More of all ranks together leaves the caches, less waits too often.
+constexpr std::int64_t staged_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t smallest_chunk = std::int64_t{32} << 10;
 
-// Two buffers for every reducer in a rank's staging memory.
-std::int64_t staged_chunk(int world) {
-  return std::min<std::int64_t>(largest_chunk, geometry::staging_bytes / (2 * world) / 64 * 64);
+// What a rank stages for one reducer in a step: there are two buffers for every one in its staging memory, and two
+// steps or more where that is not too little, so that some sum while others still contribute.
+std::int64_t staged_chunk(const layout& at, bool balanced) {
+  const auto world = static_cast<std::int64_t>(at.sizes.size());
+  std::int64_t share = at.bytes() / world;
+  for (int owner = 0; !balanced && owner < world; ++owner) share = std::max(share, at.block_bytes(owner));
+  const auto room = static_cast<std::int64_t>(geometry::staging_bytes) / (2 * world);
+  const auto most = std::min(room, std::max(smallest_chunk, staged_bytes / world));
+  const auto half = share / 2 + 127;
+  return std::clamp(half, std::min(smallest_chunk, most), most) / 64 * 64;
+}
+
+// A thread is not woken for less.
+constexpr std::int64_t slice_bytes = std::int64_t{64} << 10;
+
+// body(number, first, count) for all slices of `pieces` pieces of at most `chunk` bytes, on the rank's threads.
+template <class Body>
+void for_slices(std::int64_t pieces, std::int64_t chunk, Body&& body) {
+  const auto threads = std::min<std::int64_t>(thread_count(), pieces * chunk / slice_bytes);
+  if (threads <= 1) {
+    for (std::int64_t number = 0; number < pieces; ++number) body(number, 0, chunk);
+    return;
+  }
+  const auto each = (chunk + slice_bytes - 1) / slice_bytes;
+  parallel(threads, [&](std::int64_t thread) {
+    for (auto slice = thread; slice < pieces * each; slice += threads) {
+      body(slice / each, slice % each * slice_bytes, slice_bytes);
+    }
+  });
 }
 
 double thread_seconds() {
@@ -54,9 +82,10 @@ class scatter {
         own_(own),
         segment_(segment),
         places_(places),
-        chunk_(staged_chunk(with.world())),
+        chunk_(staged_chunk(all.packed(), segment.has_value())),
         plan_(all.packed(), chunk_, segment.has_value()),
         next_(with.readers_of(waiting.now().head, all.packed().bytes())),
+        streamed_(is_streamed(all.packed().bytes() / with.world(), readers::near)),
         learns_(with.rank() == 0 && all.packed().bytes() >= worth_learning) {}
 
   void run() {
@@ -90,13 +119,19 @@ class scatter {
   }
 
   void contribute(std::int64_t step) {
-    for (int turn = 1; turn < engine_.world_; ++turn) {
-      const int reducer = (engine_.rank_ + turn) % engine_.world_;
-      const auto* part = plan_.at(reducer, step);
-      if (!part) continue;
-      auto* to = buffer(engine_.rank_, reducer, step);
-      moving([&] { all_.pack(part->owner, part->first, part->bytes, to, next_); });
-      moved_ += part->bytes;
+    const auto reducer = [&](std::int64_t turn) {
+      return static_cast<int>((engine_.rank_ + 1 + turn) % engine_.world_);
+    };
+    moving([&] {
+      for_slices(engine_.world_ - 1, chunk_, [&](std::int64_t turn, std::int64_t first, std::int64_t count) {
+        const auto* part = plan_.at(reducer(turn), step);
+        if (!part || first >= part->bytes) return;
+        auto* to = buffer(engine_.rank_, reducer(turn), step) + first;
+        all_.pack(part->owner, part->first + first, std::min(count, part->bytes - first), to, next_);
+      });
+    });
+    for (int turn = 0; turn < engine_.world_ - 1; ++turn) {
+      if (const auto* part = plan_.at(reducer(turn), step)) moved_ += part->bytes;
     }
     engine_.publish(&board::progress, moment(waiting_.now().head.sequence, step + 1));
   }
@@ -111,6 +146,15 @@ class scatter {
     return (segment_ ? engine_.place_->shared(*segment_) + places_[part.owner] : own_.data) + part.first;
   }
 
+  void sum(const piece& part, const std::vector<const std::byte*>& sources) {
+    for_slices(1, part.bytes, [&](std::int64_t, std::int64_t first, std::int64_t count) {
+      auto from = sources;
+      for (auto& one : from) one += first;
+      all_.sum(part.owner, part.first + first, from, out(part) + first, std::min(count, part.bytes - first), streamed_);
+      if (streamed_) end_streams();
+    });
+  }
+
   void sum(std::int64_t step) {
     if (const auto* part = plan_.at(engine_.rank_, step)) {
       std::vector<const std::byte*> sources(engine_.world_);
@@ -120,7 +164,7 @@ class scatter {
         sources[peer] =
             peer == engine_.rank_ ? own_contribution(*part, packed_.data) : buffer(peer, engine_.rank_, step);
       }
-      moving([&] { all_.sum(part->owner, part->first, sources, out(*part), part->bytes); });
+      moving([&] { sum(*part, sources); });
       moved_ += engine_.world_ * part->bytes;
     }
     engine_.publish(&board::consumed, moment(waiting_.now().head.sequence, step + 1));
@@ -134,9 +178,10 @@ class scatter {
   const std::vector<std::size_t>& places_;  // of the segment
   const std::int64_t chunk_;
   const shares plan_;
-  const readers next_;  // of what this rank writes
-  const bool learns_;   // for all ranks
-  double seconds_ = 0;  // CPU time of this thread, without waiting
+  const readers next_;   // of what this rank writes
+  const bool streamed_;  // sums go past the caches, being as large as those
+  const bool learns_;    // for all ranks
+  double seconds_ = 0;   // CPU time of this thread, without waiting
   std::int64_t moved_ = 0;
   memory packed_;  // a piece of the own contribution that lies in no run
 };

@@ -5,6 +5,7 @@
 
 #include "core/shm_crew.hpp"
 #include "core/sum.hpp"
+#include "core/three_threads.hpp"
 #include "shm/reduce_scatter.hpp"
 
 namespace sheaf::test {
@@ -159,6 +160,28 @@ TEST(shm_reduce_scatter, many_steps) {
     const auto at = make_layout(extents{outer, 1, 6000 / outer}, 1, extents{150, 160}, 4);
     expect_same_sums(ranks, others, at, sum_cases[0], 9);
   }
+}
+
+// Pieces are summed in slices: even blocks, and ones of which a segment is shared out, along both kinds of dims.
+TEST(shm_reduce_scatter, several_threads_a_rank) {
+  const three_threads each;
+  crew others(2, 1 << 20);
+  shm_crew ranks(2, {});
+  for (const auto& sizes : {extents{150, 160}, extents{1, 309}}) {
+    for (const std::int64_t outer : {1, 3}) {
+      const auto at = make_layout(extents{outer, 1, 6000 / outer}, 1, sizes, 4);
+      for (const auto& one : {sum_cases[0], sum_cases[1]}) expect_same_sums(ranks, others, at, one, 11);
+    }
+  }
+  EXPECT_GT(three_threads::jobs(), 0);
+}
+
+// Sums so large that they go past the caches.
+TEST(shm_reduce_scatter, past_the_caches) {
+  crew others(2, 1 << 20);
+  shm_crew ranks(2, {});
+  const auto at = make_layout(extents{1, 1000}, 0, extents{2'200, 2'300}, 4);
+  expect_same_sums(ranks, others, at, sum_cases[0], 12);
 }
 
 // Large enough that the ways of writing are timed: the first sum leaves its data in the caches, the second does not.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/narrow_float.hpp"
+#include "core/stream.hpp"
 
 namespace {
 
@@ -120,13 +121,18 @@ TEST(sum, every_dtype_world_and_length) {
     const auto type = static_cast<dtype>(number);
     for (const auto op : {reduction::sum, reduction::mean}) {
       if (!may(type, op)) continue;
-      for (const int world : {1, 2, 3, 5}) {
+      for (const int world : {1, 2, 3, 4, 5, 9}) {
         for (const std::size_t elements : {0, 1, 7, 1024, 1025, 3001}) {
           std::vector<bytes> blocks;
           for (int rank = 0; rank < world; ++rank) blocks.push_back(random_block(random, type, elements));
-          bytes out(elements * itemsize(type));
+          const auto truth = expected(type, op, blocks);
+          bytes out(elements * itemsize(type)), streamed(out.size() + 1);
           sum_ranks(type, op, addresses(blocks), out.data(), out.size());
-          ASSERT_EQ(out, expected(type, op, blocks)) << name(type) << " W = " << world << " n = " << elements;
+          ASSERT_EQ(out, truth) << name(type) << " W = " << world << " n = " << elements;
+          if (!is_streamed(1 << 30, readers::near)) continue;
+          sum_ranks(type, op, addresses(blocks), streamed.data() + 1, out.size(), true);
+          end_streams();
+          ASSERT_EQ(bytes(streamed.begin() + 1, streamed.end()), truth) << name(type) << ", streamed, W = " << world;
         }
       }
     }
