@@ -68,12 +68,16 @@ def _in_order(op: Any) -> Callable[..., Any]:
     Inductor files the order of effects under a buffer's name ("buf3") and looks it up under an operation's ("op3"): it
     is lost, and independent calls are then sorted by what saves memory, which differs by rank. Here it is filed under
     the operation's name, as a dependency that keeps nothing alive.
+
+    No CUDA graph may hold such a call: a replay exchanges no headers and looks at no sizes, while other ranks, whose
+    sizes changed, record anew and wait.
     """
     from torch._inductor import ir
     from torch._inductor.virtualized import V
     from torch.utils._pytree import tree_map_only
 
     def lower(*args: Any, **keywords: Any) -> Any:
+        V.graph.disable_cudagraphs_reason = f"{op} exchanges headers with other ranks each time"
         first_new = len(V.graph.operations)
         outputs = ir.FallbackKernel.create(op, *args, **keywords)
         result = tree_map_only(ir.IRNode, ir.TensorBox.create, outputs)

@@ -48,7 +48,7 @@ def gather_valid(
     alarm = None if torch.compiler.is_compiling() else _prepare(x, dim, where, group, limit)
     given = valid.detach().reshape(1).to(torch.int64)
     if where.world > 1:
-        ones = torch.ones(where.world, dtype=torch.int64)
+        ones = torch.ones(where.world, dtype=torch.int64, device="cpu")
         op = torch.ops.sheaf.all_gather_sized
         given = call(op, given, ones, where.world, 0, where.world, "sum", where.name, grad="own", timeout=limit)
         total = where.world * capacity

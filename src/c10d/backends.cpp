@@ -13,6 +13,7 @@
 #include "c10d/transfer.hpp"
 #include "c10d/watchdog.hpp"
 #include "core/chore.hpp"
+#include "core/work.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
@@ -91,6 +92,7 @@ backends::~backends() {
 // aborted.
 void backends::end(made* one, std::chrono::milliseconds timeout) noexcept {
   try {
+    if (const auto* device = find_work(device_type::cuda); device && !one->last.empty()) device->ignore_captures();
     const auto is_over = [&] {
       return std::ranges::all_of(one->last, [](const auto& item) { return item.second.query(); });
     };

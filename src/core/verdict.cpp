@@ -270,7 +270,18 @@ std::size_t given_tensors(const header& head) {
 
 std::size_t given_numbers(const header& head, std::size_t world) {
   const auto all = given_tensors(head) * world;
-  return head.tensors.size() > 1 && all > max_given_numbers ? digest_numbers : all;
+  return all > (head.tensors.size() > 1 ? max_given_numbers : max_given_numbers_of_one) ? digest_numbers : all;
+}
+
+// Two hashes (FNV-1a from different starts) of more sizes than a frame holds.
+std::vector<std::int64_t> as_given(const header& head, std::size_t world, std::vector<std::int64_t> sizes) {
+  if (given_numbers(head, world) == sizes.size()) return sizes;
+  std::vector<std::int64_t> digest;
+  for (std::uint64_t hash : {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u}) {
+    for (const auto size : sizes) hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x100000001b3u ^ hash >> 29;
+    digest.push_back(static_cast<std::int64_t>(hash));
+  }
+  return digest;
 }
 
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames) {

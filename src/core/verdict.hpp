@@ -11,11 +11,14 @@
 namespace sheaf {
 
 // How many tensors' sizes were given, and how many numbers (int64, little-endian) a payload therefore begins with: one
-// a rank for each of these tensors or, where several tensors would have more than max_given_numbers, a digest of them.
+// a rank for each of these tensors or, where those are more than a frame has room for, a digest of them.
 std::size_t given_tensors(const header& head);
 std::size_t given_numbers(const header& head, std::size_t world);
-inline constexpr std::size_t max_given_numbers = 384;  // beside 64 records and inline_bytes of data in a frame
+inline constexpr std::size_t max_given_numbers = 384;         // beside 64 records and inline_bytes of data in a frame
+inline constexpr std::size_t max_given_numbers_of_one = 896;  // of one tensor, beside its record and the same data
 inline constexpr std::size_t digest_numbers = 2;
+// All sizes given as they travel: themselves, or their digest.
+std::vector<std::int64_t> as_given(const header& head, std::size_t world, std::vector<std::int64_t> sizes);
 
 // frames[r] is what rank r said; nullopt: what came from rank r was no frame of this protocol. Payloads of calls with
 // sizes given begin with these. Returns the error, or nothing to go on.

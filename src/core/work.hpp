@@ -26,6 +26,8 @@ class local_work {
                    std::size_t bytes) const = 0;
   // Whether what is put on the current stream is recorded for later, not run.
   virtual bool is_capturing() const { return false; }
+  // For a thread of Sheaf's own: what it asks of the device must not disturb what other threads record.
+  virtual void ignore_captures() const {}
 };
 
 // Null where this build knows nothing of such a device.

@@ -2,6 +2,7 @@
 // What a rank does with bytes in a GPU's memory, on torch's current stream; offered when the library is loaded.
 #include "core/work.hpp"
 
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -30,6 +31,11 @@ class device_work final : public local_work {
 
   bool is_capturing() const override {
     return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  }
+
+  void ignore_captures() const override {
+    auto mode = cudaStreamCaptureModeThreadLocal;
+    C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
   }
 
  private:

@@ -22,16 +22,6 @@ refusal check_count(const char* what, std::size_t got, std::size_t tensors) {
          std::to_string(got);
 }
 
-// Two hashes (FNV-1a from different starts) of more sizes than a frame holds.
-std::vector<std::int64_t> digest_of(const std::vector<std::int64_t>& sizes) {
-  std::vector<std::int64_t> digest;
-  for (std::uint64_t hash : {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u}) {
-    for (const auto size : sizes) hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x100000001b3u ^ hash >> 29;
-    digest.push_back(static_cast<std::int64_t>(hash));
-  }
-  return digest;
-}
-
 bool is_learned(const at::Tensor& row) { return row.numel() > 0 && sizes_of(row).front() == not_given; }
 
 std::string shown(const rows_table& given) {
@@ -141,8 +131,7 @@ void coalesced::describe(const std::vector<gradient>& modes, const rows_table& g
     run_.describe(tensor);
   }
   if (all.empty()) return;
-  const bool fits = given_numbers(run_.head(), run_.world()) == all.size();
-  run_.give(fits ? std::move(all) : digest_of(all), shown(given));
+  run_.give(all, shown(given));
 }
 
 bool coalesced::is_inlined(std::int64_t bytes) const {

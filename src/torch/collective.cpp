@@ -8,6 +8,7 @@
 #include <exception>
 #include <sheaf/error.hpp>
 
+#include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/async.hpp"
 #include "torch/group.hpp"
@@ -200,11 +201,9 @@ bool collective::is_inlined(std::int64_t bytes) const {
          static_cast<std::size_t>(world()) <= max_inline_ranks;
 }
 
-void collective::give(const std::vector<std::int64_t>& sizes) { now_.numbers = sizes; }
-
-void collective::give(std::vector<std::int64_t> numbers, std::string shown) {
-  now_.numbers = std::move(numbers);
-  now_.given = std::move(shown);
+void collective::give(const std::vector<std::int64_t>& sizes, std::string shown) {
+  now_.numbers = as_given(now_.head, static_cast<std::size_t>(world()), sizes);
+  now_.given = shown.empty() && now_.numbers.size() != sizes.size() ? list(sizes) : std::move(shown);
 }
 
 const heard& collective::learn(const payload& data) {

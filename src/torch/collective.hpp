@@ -87,10 +87,9 @@ class collective {
   // The same of one of several, of which so many are expected.
   void expect(std::size_t tensors) { now_.head.tensors.reserve(tensors); }
   void describe(record tensor);
-  // For calls with sizes given: they are compared where headers are.
-  void give(const std::vector<std::int64_t>& sizes);
-  // Of several tensors: all of their sizes, or a digest, and how errors show them.
-  void give(std::vector<std::int64_t> numbers, std::string shown);
+  // For calls with sizes given, of all tensors: they are compared where headers are. `shown` is how errors show those of
+  // several.
+  void give(const std::vector<std::int64_t>& sizes, std::string shown = {});
   // Learn, and the verdict: throws value_error with the same text on every rank. A rank's payload is its `data`.
   const heard& learn(const payload& data);
   // Headers alone, where calls with sizes given exchange them at all.

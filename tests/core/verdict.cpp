@@ -285,6 +285,24 @@ TEST(verdict, more_sizes_than_a_frame_holds_are_compared_by_their_digest) {
             "6; sizes with digest [12, 35] on rank 5");
 }
 
+TEST(verdict, sizes_of_one_tensor_have_a_digest_where_a_frame_has_no_room_for_them) {
+  header head;
+  head.op = operation::reduce_scatter;
+  head.sized = true;
+  head.tensors.push_back({.type = dtype::float32, .ndim = 8});
+  std::vector<std::int64_t> sizes(max_given_numbers_of_one, 3);
+  EXPECT_EQ(as_given(head, sizes.size(), sizes), sizes);
+  const std::vector<std::byte> payload(sizes.size() * sizeof(std::int64_t) + inline_bytes);
+  EXPECT_LE(encode(head, payload).size(), frame_capacity);
+
+  sizes.resize(4096, 3);
+  const auto digest = as_given(head, sizes.size(), sizes);
+  EXPECT_EQ(digest.size(), digest_numbers);
+  EXPECT_EQ(given_numbers(head, sizes.size()), digest_numbers);
+  std::swap(sizes[0] = 4, sizes[4095]);
+  EXPECT_NE(as_given(head, sizes.size(), sizes), digest);
+}
+
 TEST(verdict, hello_compares_order_and_op_alone) {
   auto all = calls(operation::hello);
   tensor(all, 1).type = dtype::int8;

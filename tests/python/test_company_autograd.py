@@ -199,13 +199,16 @@ def default_device(rank, world):
             *sheaf.reduce_scatter_coalesced([truth, truth], rows),
             *sheaf.reduce_scatter_coalesced([truth, truth], [rows, tuple(rows)]),
         ]
+        held = sheaf.all_gather(torch.zeros(3, 2, device="cpu"), valid=torch.tensor(rank % 3, device="cpu"))
+        listed = sheaf.compat.spear_tts.all_gather_variable_dim(x, 0, rows)
         _, split = sheaf.compat.st_moe.split_by_rank(truth.split(rows))
-    for y, sizes in results:
+    for y, sizes in [*results, listed]:
         assert sizes.is_cpu and sizes.tolist() == rows
         same(y, truth, "gathered")
     for mine in sums:
         same(mine, world * x, "summed")
     assert split.is_cpu and split.tolist() == rows
+    assert held.sizes.tolist() == [r % 3 for r in range(world)]
 
 
 BESIDE = [autocast, unrecorded, hooked, kept, threads, default_device]

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A short set under Inductor, torch's default: what the other tests of compiled code ask with aot_eager."""
 
+from contextlib import contextmanager
+from unittest import mock
+
 import pytest
 import torch
 
@@ -50,6 +53,21 @@ def projected(a, b, wa, wb, known):
     return ya, yb
 
 
+@contextmanager
+def graphs():
+    """Every graph that Inductor made, as it made it."""
+    from torch._inductor.output_code import CompiledFxGraph
+
+    made, finish = [], CompiledFxGraph.post_compile
+
+    def keep(graph, *args, **keywords):
+        made.append(graph)
+        return finish(graph, *args, **keywords)
+
+    with mock.patch.object(CompiledFxGraph, "post_compile", keep):
+        yield made
+
+
 def tempting(rank, world, learned):
     """Inductor would run the longer one's backward first, to save memory, and a longer one there is on each rank."""
     sizes = [[300, 2], [2, 300]]
@@ -61,10 +79,12 @@ def tempting(rank, world, learned):
         ys = compiled(a, b, wa, wb, known)
         torch.autograd.backward(ys, [torch.ones_like(y) for y in ys])
 
-    with compiling():
+    with compiling(), graphs() as made:
         compiled = torch.compile(projected, fullgraph=True)
         step()
         calls = ran(step)
+    # No CUDA graph may hold them: its replay would exchange no headers.
+    assert len(made) == 2 and all("exchanges headers" in graph.disabled_cudagraphs_reason for graph in made)
     both = [("sizes", 20), ("gather", 20), ("sizes", 30), ("gather", 30)]
     assert calls == [call for call in both if learned or call[0] == "gather"] + [("scatter", 30), ("scatter", 20)]
     assert a.grad.eq(2 * 20 * world).all() and b.grad.eq(2 * 30 * world).all()

@@ -53,7 +53,7 @@ def on_device_of(x: Tensor, sizes: Tensor) -> Tensor:
 def _gather_with_rows(x: Tensor, dim: int, sizes: Sizes, grad: Gradient) -> tuple[Tensor, Tensor]:
     """All ranks' blocks along `dim`, and their sizes on the host."""
     world = dist.get_world_size()  # raises without a group, as the originals do
-    given = torch.as_tensor(sizes) if sizes is not None else None
+    given = sizes if sizes is None or isinstance(sizes, Tensor) else torch.as_tensor(sizes, device="cpu")
     y, learned = sheaf.all_gather(x, dim, sizes=given, grad=grad)
     if world == 1:
         y = y.clone(memory_format=torch.contiguous_format)  # never the input itself, which callers may go on to write
