@@ -7,6 +7,7 @@
 #include "collectives.hpp"
 #include "core/copy.hpp"
 #include "pattern.hpp"
+#include "shared_copy.hpp"
 
 namespace bench {
 namespace {
@@ -98,6 +99,7 @@ class gathers final : public collective {
     candidates.push_back(std::make_unique<returned>(on_));
     candidates.push_back(std::make_unique<by_mpi>(on_));
     candidates.push_back(std::make_unique<plain_copy>(allocate_warm(of.at.bytes()), on_.whole(0)));
+    if (of.calls == 1) candidates.push_back(std::make_unique<shared_copy>(of, on_.block(0)));
   }
 
   void prepare(int number, std::uint64_t salt) override {

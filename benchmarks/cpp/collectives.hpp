@@ -12,6 +12,7 @@ namespace bench {
 
 // `calls` inputs lie ready at a time.
 struct setting {
+  ranks& all;
   sheaf::engine& engine;
   sheaf::layout at;
   int calls;

@@ -27,7 +27,7 @@ bool run(bench::ranks& all, const bench::options& with) {
                 << cases.size() << ": " << one.collective << ", " << bench::size_text(one.bytes) << ", " << one.skew
                 << std::endl;
     }
-    const bench::setting setting{*engine, bench::layout_of(one, all.world()), bench::calls_of(one, with)};
+    const bench::setting setting{all, *engine, bench::layout_of(one, all.world()), bench::calls_of(one, with)};
     const auto what =
         one.collective == "all_gather" ? bench::make_all_gather(setting) : bench::make_reduce_scatter(setting);
     found.outcomes.push_back(bench::measure(one, *what, all, with, found.outcomes));

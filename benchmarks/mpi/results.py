@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.cases import Case
 
 INTO, RETURNED, SCATTER, MPI, MEMCPY = "sheaf, into buffer", "sheaf, returned", "sheaf", "mpi", "memcpy"
+SHARED = "shared copy"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ def register() -> None:
         "gather_sizes_coalesced",
         "all_gather_coalesced_sized",
         "reduce_scatter_coalesced_sized",
+        "numbered",  # of the call before it
     ]
     ops = [getattr(torch.ops.sheaf, name).default for name in names]
     for op in ops:

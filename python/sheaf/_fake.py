@@ -114,6 +114,11 @@ def _gather_sizes_coalesced(
     return _sizes_of_each(x, world)
 
 
+def _numbered(sizes: torch.Tensor) -> torch.Tensor:
+    rows, *others = sizes.shape
+    return sizes.new_empty([rows + 1, *others])
+
+
 def _alone(
     x: torch.Tensor, sizes: torch.Tensor | None, dim: int, op: str, mode: str, *, timeout: float | None = None
 ) -> torch.Tensor:
@@ -129,4 +134,5 @@ def register() -> None:
     register_fake("sheaf::all_gather_coalesced_sized", _all_gather_coalesced_sized)
     register_fake("sheaf::reduce_scatter_coalesced_sized", _reduce_scatter_coalesced_sized)
     register_fake("sheaf::gather_sizes_coalesced", _gather_sizes_coalesced)
+    register_fake("sheaf::numbered", _numbered)
     register_fake("sheaf::alone", _alone)

@@ -296,14 +296,10 @@ frame with_own_payload(frame read) {
 
 std::string title(const header& head) { return std::string(name(head.op)) + " #" + std::to_string(head.sequence); }
 
-std::string shown_origin(const header& head) {
-  return head.origin == compiled_origin ? "a compiled call" : "#" + std::to_string(head.origin);
-}
-
 std::string describe(const header& head) {
   std::string text;
   for (const auto& tensor : head.tensors) text += (text.empty() ? "" : "; ") + describe(tensor);
-  if (head.origin != 0) text += (text.empty() ? "differentiates " : "; differentiates ") + shown_origin(head);
+  if (head.origin != 0) text += (text.empty() ? "" : "; ") + ("differentiates #" + std::to_string(head.origin));
   return text.empty() ? title(head) : title(head) + " (" + text + ")";
 }
 

@@ -58,9 +58,6 @@ struct record {
   friend bool operator==(const record&, const record&) = default;
 };
 
-// Of a backward that a compiler traced, when its forward had no number yet.
-inline constexpr std::uint64_t compiled_origin = ~std::uint64_t{0};
-
 struct header {
   operation op = operation::hello;
   gradient mode = gradient::sum;
@@ -68,7 +65,7 @@ struct header {
   bool sized = false;          // sizes were given, not learned
   bool apart = false;          // started, or the backward of what was: other threads than the program's may make it
   std::uint64_t sequence = 0;  // this group's calls, counted from 1
-  std::uint64_t origin = 0;    // the call this one differentiates; 0: none; see compiled_origin
+  std::uint64_t origin = 0;    // the call this one differentiates; 0: none
   one_or_many<record> tensors;
   std::string refusal;  // why this rank refuses; empty: it does not
 
@@ -108,8 +105,6 @@ std::optional<frame> decode(std::span<const std::byte> bytes);
 
 // "all_gather #17"
 std::string title(const header& head);
-// What it differentiates: "#12", or "a compiled call".
-std::string shown_origin(const header& head);
 // "all_gather #17 (float32 [3, 4], dim 0)"
 std::string describe(const header& head);
 

@@ -80,12 +80,6 @@ bool heard::any_is_apart() const {
   return any([](const header& said) { return said.apart; });
 }
 
-std::uint64_t heard::origin() const {
-  auto least = now_->head.origin;
-  for (const auto& one : frames_) least = std::min(least, one->head.origin);
-  return least;
-}
-
 bool heard::any_records() const {
   return any([](const header& said) { return said.records_gradient == recording::on; });
 }

@@ -45,7 +45,6 @@ class heard {
   std::span<const std::byte> payload(std::size_t rank) const;  // without sizes
   header head(std::size_t rank) const;
   bool any_is_apart() const;
-  std::uint64_t origin() const;  // of those who know its number
   bool any_records() const;
   bool any_records(std::size_t tensor) const;
 

@@ -58,7 +58,7 @@ finding find_refusals(heads all) {
 // What a rank does: "reduce_scatter (differentiates #12)".
 std::string shown_op(const header& head) {
   const std::string op(name(head.op));
-  return head.origin == 0 ? op : op + " (differentiates " + shown_origin(head) + ")";
+  return head.origin == 0 ? op : op + " (differentiates #" + std::to_string(head.origin) + ")";
 }
 
 // Compares `value` over the ranks; only a disagreement is put into words, by `show`.
@@ -86,7 +86,7 @@ std::string left_out(heads all) {
   const auto without = ranks_where(all.size(), [&](std::size_t r) { return all[r]->origin == 0; });
   const auto first = std::ranges::find_if(all, [](const header* head) { return head->origin != 0; });
   if (without.empty() || first == all.end()) return "";
-  return "; " + plural(without, "has", "have") + " left out the backward of " + shown_origin(**first) +
+  return "; " + plural(without, "has", "have") + " left out the backward of #" + std::to_string((*first)->origin) +
          ": every rank's loss must use that result, if only by y[:0].sum()";
 }
 
@@ -94,13 +94,10 @@ finding compare_ops(heads all) {
   if (auto found = disagreement(all, "op", [](auto& head) { return head.op; }, shown_op)) {
     return *found + left_out(all);
   }
-  // Who runs compiled code does not know the number, and means that of those who do.
-  const auto numbered = std::ranges::find_if(
-      all, [](const header* head) { return head->origin != 0 && head->origin != compiled_origin; });
-  const auto origin = [&](const header& head) {
-    return head.origin == compiled_origin && numbered != all.end() ? (*numbered)->origin : head.origin;
+  const auto origin = [](const header& head) { return head.origin; };
+  const auto shown = [](const header& head) {
+    return head.origin == 0 ? std::string("none") : "#" + std::to_string(head.origin);
   };
-  const auto shown = [](const header& head) { return head.origin == 0 ? std::string("none") : shown_origin(head); };
   auto found = disagreement(all, "the call it differentiates", origin, shown);
   return found ? *found + left_out(all) : found;
 }

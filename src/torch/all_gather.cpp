@@ -12,6 +12,7 @@
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
 #include "torch/ops.hpp"
+#include "torch/origin.hpp"
 #include "torch/valid.hpp"
 
 namespace sheaf {
@@ -85,6 +86,7 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
                             timeout_argument timeout, std::int64_t origin) {
   return translated([&] {
     const auto does = gradient_from(mode);
+    const auto given = of_backward(origin, sizes);
     collective run({.op = operation::all_gather,
                     .mode = grad.value_or(mode),
                     .group = group,
@@ -92,10 +94,10 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
                     .timeout = timeout,
                     .sized = true,
                     .local = does == gradient::own,
-                    .origin = origin});
+                    .origin = given.origin});
     run.take(x, dim);
-    run.refuse_if(check_sizes(sizes, run.world()));
-    const auto rows = sizes_of(sizes);
+    run.refuse_if(check_sizes(given.sizes, run.world()));
+    const auto rows = sizes_of(given.sizes);
     run.refuse_if(check_own_size(rows, run.rank(), x.size(dim)));
     run.refuse_if(check_total(rows, total.expect_int(), "total is"));
     if (does == gradient::mean) run.refuse_if(check_reduction(x, gradient::mean));
@@ -132,7 +134,7 @@ struct scatter_back {
 struct AllGather : torch::autograd::Function<AllGather> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& /*anchor*/,
                             const scatter_back& back, const std::tuple<at::Tensor>& gathered) {
-    ctx->save_for_backward({kept_sizes(back.sizes)});
+    ctx->save_for_backward({back.sizes});
     ctx->saved_data["own"] = x.sym_size(back.dim);
     ctx->saved_data["dim"] = back.dim;
     ctx->saved_data["world"] = back.world;
@@ -166,8 +168,9 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
   const bool others = grad != "own" && said.any_rank_records;
   if (!c10::GradMode::is_enabled() || !(x.requires_grad() || others)) return {gathered, sizes};
   const auto anchor = x.requires_grad() ? std::nullopt : std::optional(at::empty({0}).requires_grad_());
-  auto tied = AllGather::apply(
-      x, anchor, scatter_back{sizes, dim, world, grad, group, timeout, origin_of_backward(said)}, std::tuple(gathered));
+  const auto back = for_backward(said, sizes, grad);
+  auto tied = AllGather::apply(x, anchor, scatter_back{back.sizes, dim, world, grad, group, timeout, back.origin},
+                               std::tuple(gathered));
   return {tied, sizes};
 }
 
@@ -181,16 +184,17 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
   }();
   const auto said = std::exchange(last_outcome(), {});
   if (!c10::GradMode::is_enabled() || !x.requires_grad()) return gathered;
-  return AllGather::apply(
-      x, std::optional<at::Tensor>(),
-      scatter_back{sizes, dim, world, grad.value_or(mode), group, timeout, origin_of_backward(said)},
-      std::tuple(gathered));
+  const auto back = for_backward(said, sizes, grad.value_or(mode));
+  return AllGather::apply(x, std::optional<at::Tensor>(),
+                          scatter_back{back.sizes, dim, world, grad.value_or(mode), group, timeout, back.origin},
+                          std::tuple(gathered));
 }
 
 at::Tensor tie_own(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim, std::int64_t world,
                    const std::string& group, const at::Tensor& gathered) {
   return AllGather::apply(x, std::optional<at::Tensor>(),
-                          scatter_back{sizes, dim, world, "own", group, std::nullopt, 0}, std::tuple(gathered));
+                          scatter_back{kept_sizes(sizes), dim, world, "own", group, std::nullopt, 0},
+                          std::tuple(gathered));
 }
 
 }  // namespace autograd

@@ -131,16 +131,17 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
                                        at::IntArrayRef dim, std::int64_t world, mode_list mode, std::string group,
                                        mode_list grad, timeout_argument timeout, std::int64_t origin) {
   return translated([&] {
+    const auto given = of_backward(origin, sizes);
     coalesced call({.op = operation::all_gather_coalesced,
                     .group = group,
                     .world = world,
                     .timeout = timeout,
                     .sized = true,
-                    .origin = origin},
+                    .origin = given.origin},
                    x, dim);
     const auto does = call.modes(mode, false);
     const auto modes = call.modes(grad, true);
-    const auto rows = call.given(sizes, false);
+    const auto rows = call.given(given.sizes, false);
     call.refuse_unless_each("total", total.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
       call.refuse_if(i, check_own_size(rows[i], call.run().rank(), x[i].size(dim[i])));
@@ -189,7 +190,8 @@ struct scatter_back {
 
 // Ties what will be differentiated: `travels[i]` where all ranks take part, which is one node for all of these; mode
 // `own` stays on the rank, a node each, since some ranks may never come to theirs.
-tensor_list tied(at::TensorList x, tensor_list gathered, coalesced_back back, const std::vector<bool>& travels) {
+tensor_list tied(at::TensorList x, tensor_list gathered, coalesced_back back, const outcome& said,
+                 const std::vector<bool>& travels) {
   tensor_list inputs, results;
   std::vector<std::size_t> which;
   auto some = back;
@@ -210,7 +212,7 @@ tensor_list tied(at::TensorList x, tensor_list gathered, coalesced_back back, co
     }
   }
   if (which.empty()) return gathered;
-  some.sizes = rows_of_some(back.sizes, which);
+  some.take(for_backward(said, rows_of_some(back.sizes, which), some.modes.front()));
   const bool none = std::ranges::none_of(inputs, [](const at::Tensor& one) { return one.requires_grad(); });
   const auto anchor = none ? std::optional(at::empty({0}).requires_grad_()) : std::nullopt;
   auto ends = Coalesced<scatter_back>::apply(at::TensorList(inputs), anchor, some, std::tuple(std::move(results)));
@@ -243,16 +245,9 @@ two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>
   if (!c10::GradMode::is_enabled() || is_none(travels)) return {std::move(gathered), std::move(learned)};
   auto modes = grad.vec();
   if (modes.size() == 1) modes.resize(x.size(), modes.front());
-  auto results = tied(x, std::move(gathered),
-                      {at::stack(learned),
-                       {},
-                       one_each(dim, x.size()),
-                       world,
-                       std::move(modes),
-                       group,
-                       timeout,
-                       origin_of_backward(said)},
-                      travels);
+  auto results =
+      tied(x, std::move(gathered),
+           {at::stack(learned), {}, one_each(dim, x.size()), world, std::move(modes), group, timeout}, said, travels);
   return {std::move(results), std::move(learned)};
 }
 
@@ -267,8 +262,7 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
   const auto said = std::exchange(last_outcome(), {});
   const auto travels = recorded(x);
   if (!c10::GradMode::is_enabled() || is_none(travels)) return gathered;
-  return tied(x, std::move(gathered),
-              {sizes, {}, dim.vec(), world, grad.vec(), group, timeout, origin_of_backward(said)}, travels);
+  return tied(x, std::move(gathered), {sizes, {}, dim.vec(), world, grad.vec(), group, timeout}, said, travels);
 }
 
 }  // namespace autograd

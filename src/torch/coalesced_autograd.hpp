@@ -9,19 +9,25 @@
 #include <vector>
 
 #include "torch/ops.hpp"
+#include "torch/origin.hpp"
 
 namespace sheaf::autograd {
 
 // How the backward of one call is called.
 struct coalesced_back {
-  at::Tensor sizes;                  // (tensors, ranks)
+  at::Tensor sizes;                  // (tensors, ranks), and what for_backward() puts behind them
   std::vector<c10::SymInt> extents;  // rows of the gradients
   std::vector<std::int64_t> dims;
   std::int64_t world;
   std::vector<std::string> modes;
   std::string group;
   timeout_argument timeout;
-  std::int64_t origin;
+  std::int64_t origin = 0;
+
+  void take(origin_and_sizes from) {
+    sizes = std::move(from.sizes);
+    origin = from.origin;
+  }
 };
 
 inline mode_list as_list(const std::vector<std::string>& modes) {
@@ -39,7 +45,7 @@ struct Coalesced : torch::autograd::Function<Coalesced<Op>> {
 
   static variable_list forward(context* ctx, at::TensorList inputs, const std::optional<at::Tensor>& /*anchor*/,
                                const coalesced_back& back, const std::tuple<variable_list>& results) {
-    ctx->save_for_backward({kept_sizes(back.sizes)});
+    ctx->save_for_backward({back.sizes});
     ctx->saved_data["inputs"] = static_cast<std::int64_t>(inputs.size());
     ctx->saved_data["extents"] = c10::IValue(back.extents);
     ctx->saved_data["dims"] = back.dims;

@@ -99,6 +99,7 @@ collective::collective(const arguments& with, numbered_call* given)
       now_(given ? given->now_ : call_of(with)),
       turn_(*moves_, now_, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
+  if (!with.local) last_number() = last_outcome().sequence;
   now_.checked = moves_->checks_sized_calls();
   if (!with.local && std::exchange(apart_here::next(), false)) now_.head.apart = true;
   if (const auto why = check_arguments(with, moves_->world())) refuse_if(why);
@@ -218,8 +219,6 @@ const heard& collective::learn(const payload& data) {
   }
   // One rank may have started what others call: all go its way.
   now_.head.apart = all.any_is_apart();
-  // Likewise what it differentiates, of which compiled code does not know the number: tags of data have it.
-  now_.head.origin = all.origin();
   return all;
 }
 
@@ -280,8 +279,9 @@ outcome& last_outcome() {
   return last;
 }
 
-std::int64_t origin_of_backward(const outcome& said) {
-  return said.sequence == 0 ? static_cast<std::int64_t>(compiled_origin) : said.sequence;
+std::int64_t& last_number() {
+  thread_local std::int64_t last = 0;
+  return last;
 }
 
 std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time) {

@@ -87,8 +87,8 @@ class collective {
   // The same of one of several, of which so many are expected.
   void expect(std::size_t tensors) { now_.head.tensors.reserve(tensors); }
   void describe(record tensor);
-  // For calls with sizes given, of all tensors: they are compared where headers are. `shown` is how errors show those of
-  // several.
+  // For calls with sizes given, of all tensors: they are compared where headers are. `shown` is how errors show those
+  // of several.
   void give(const std::vector<std::int64_t>& sizes, std::string shown = {});
   // Learn, and the verdict: throws value_error with the same text on every rank. A rank's payload is its `data`.
   const heard& learn(const payload& data);
@@ -159,8 +159,8 @@ struct outcome {
   std::vector<bool> any_rank_records_of = {};  // the same by tensor
 };
 outcome& last_outcome();
-// As the backward of that call names it, also where a compiler's trace ran no kernel.
-std::int64_t origin_of_backward(const outcome& said);
+// Of the last call that this thread made, on any group.
+std::int64_t& last_number();
 
 std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time);
 

@@ -131,6 +131,11 @@ at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::in
   return op.call(x, dim, world, group, timeout);
 }
 
+at::Tensor numbered(const at::Tensor& sizes) {
+  static const auto op = find_op<decltype(kernels::numbered)>("sheaf::numbered");
+  return op.call(sizes);
+}
+
 }  // namespace ops
 
 TORCH_LIBRARY(sheaf, library) {
@@ -153,6 +158,7 @@ TORCH_LIBRARY(sheaf, library) {
       "reduce_scatter_coalesced_sized(Tensor[] y, Tensor sizes, SymInt[] own, int[] dim, int world, str[] mode, "
       "str group, *, float? timeout=None, int origin=0) -> Tensor[]");
   library.def("gather_sizes_coalesced(Tensor[] x, int[] dim, int world, str group, *, float? timeout=None) -> Tensor");
+  library.def("numbered(Tensor sizes) -> Tensor");
   library.class_<async_handle>("Handle");
   library.def(
       "start_all_gather(Tensor x, Tensor? sizes, int dim, int world, str grad, str group, *, float? timeout=None) -> "
@@ -186,6 +192,7 @@ TORCH_LIBRARY_IMPL(sheaf, CompositeExplicitAutograd, library) {
   library.impl("all_gather_coalesced_sized", kernels::all_gather_coalesced_sized);
   library.impl("reduce_scatter_coalesced_sized", kernels::reduce_scatter_coalesced_sized);
   library.impl("gather_sizes_coalesced", kernels::gather_sizes_coalesced);
+  library.impl("numbered", kernels::numbered);
   library.impl("alone", alone_op);
 }
 

@@ -44,6 +44,7 @@ std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const a
                                                        timeout_argument timeout, std::int64_t origin);
 at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, const std::string& group,
                                   timeout_argument timeout);
+at::Tensor numbered(const at::Tensor& sizes);
 
 }  // namespace ops
 
@@ -71,6 +72,9 @@ std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const a
                                                        std::int64_t origin);
 at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, std::string group,
                                   timeout_argument timeout);
+// Sizes, and behind them, in one row more, the number of the last call that this thread made: what a compiled backward
+// is given, since its trace came before the call.
+at::Tensor numbered(const at::Tensor& sizes);
 
 }  // namespace kernels
 

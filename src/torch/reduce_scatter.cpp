@@ -10,6 +10,7 @@
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
 #include "torch/ops.hpp"
+#include "torch/origin.hpp"
 
 namespace sheaf {
 namespace {
@@ -49,6 +50,7 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                                 std::int64_t world, std::string mode, std::string group, timeout_argument timeout,
                                 std::int64_t origin) {
   return translated([&] {
+    const auto given = of_backward(origin, sizes);
     collective run({.op = operation::reduce_scatter,
                     .mode = mode,
                     .group = group,
@@ -56,10 +58,10 @@ at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c1
                     .timeout = timeout,
                     .sized = true,
                     .local = mode == name(gradient::own),
-                    .origin = origin});
+                    .origin = given.origin});
     run.take(y, dim);
-    run.refuse_if(check_sizes(sizes, run.world()));
-    const auto rows = sizes_of(sizes);
+    run.refuse_if(check_sizes(given.sizes, run.world()));
+    const auto rows = sizes_of(given.sizes);
     run.refuse_if(check_total(rows, y.size(dim), "the tensor has"));
     run.refuse_if(check_own_size(rows, run.rank(), own.expect_int()));
     run.describe(y, dim, recording::off);
@@ -98,14 +100,15 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
     const at::AutoDispatchBelowADInplaceOrView below;
     last_outcome() = {};
     auto mine = ops::reduce_scatter_sized(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
-    ctx->save_for_backward({kept_sizes(sizes)});
+    const auto back = for_backward(std::exchange(last_outcome(), {}), sizes, mode);
+    ctx->save_for_backward({back.sizes});
     ctx->saved_data["total"] = y.sym_size(dim);
     ctx->saved_data["dim"] = dim;
     ctx->saved_data["world"] = world;
     ctx->saved_data["mode"] = mode;
     ctx->saved_data["group"] = group;
     ctx->saved_data["timeout"] = timeout;
-    ctx->saved_data["origin"] = origin_of_backward(std::exchange(last_outcome(), {}));
+    ctx->saved_data["origin"] = back.origin;
     return mine;
   }
 

@@ -72,16 +72,17 @@ tensor_list reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& s
                                            at::IntArrayRef dim, std::int64_t world, mode_list mode, std::string group,
                                            timeout_argument timeout, std::int64_t origin) {
   return translated([&] {
+    const auto given = of_backward(origin, sizes);
     coalesced call({.op = operation::reduce_scatter_coalesced,
                     .group = group,
                     .world = world,
                     .timeout = timeout,
                     .sized = true,
-                    .origin = origin},
+                    .origin = given.origin},
                    y, dim);
     const auto rank = call.run().rank();
     const auto modes = call.modes(mode, false);
-    const auto rows = call.given(sizes, false);
+    const auto rows = call.given(given.sizes, false);
     call.refuse_unless_each("own", own.size());
     for (std::size_t i = 0; i < y.size(); ++i) {
       call.refuse_if(i, check_total(rows[i], y[i].size(dim[i]), "the tensor has"));
@@ -129,7 +130,7 @@ tensor_list reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& s
   }();
   const auto said = std::exchange(last_outcome(), {});
   if (!c10::GradMode::is_enabled()) return mine;
-  coalesced_back back{.world = world, .group = group, .timeout = timeout, .origin = origin_of_backward(said)};
+  coalesced_back back{.world = world, .group = group, .timeout = timeout};
   std::vector<std::size_t> which;
   tensor_list inputs, results;
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -142,7 +143,7 @@ tensor_list reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& s
     back.modes.push_back(mode.get(i));
   }
   if (which.empty()) return mine;
-  back.sizes = rows_of_some(sizes, which);
+  back.take(for_backward(said, rows_of_some(sizes, which), back.modes.front()));
   auto ends = Coalesced<gather_back>::apply(at::TensorList(inputs), std::optional<at::Tensor>(), back,
                                             std::tuple(std::move(results)));
   for (std::size_t i = 0; i < which.size(); ++i) mine[which[i]] = std::move(ends[i]);

@@ -153,14 +153,15 @@ class counting final : public threads::channel {
  public:
   using threads::channel::channel;
   std::unique_ptr<p2p::transfer> send(int peer, std::uint32_t tag, memory data) override {
-    if (tag != p2p::frame_tag) sent += data.size;
+    if (tag != p2p::frame_tag) ++messages, sent += data.size;
     return threads::channel::send(peer, tag, std::move(data));
   }
   std::size_t sent = 0;
+  int messages = 0;
 };
 
 // Each rank sends its blocks to all others, and in sums each owner its rows: not a byte more than that, but for what
-// fills up to 16.
+// fills up to 16; and up to 1 MiB in one message a peer, however many tensors there are.
 TEST(bundle, bytes_sent_are_those_of_the_tensors) {
   const int world = 3;
   const auto packed = [](std::int64_t bytes) { return (bytes + 15) / 16 * 16; };  // for the next tensor's elements
@@ -187,11 +188,15 @@ TEST(bundle, bytes_sent_are_those_of_the_tensors) {
         me.all_gather_coalesced(next_call(me, operation::all_gather_coalesced), gathered);
         expect_gathered(all, gathered);
         EXPECT_EQ(std::exchange(links[rank]->sent, 0), own * (world - 1)) << rank;
+        const int messages = std::exchange(links[rank]->messages, 0);
+        EXPECT_TRUE(rows > 16 || messages == (own > 0 ? world - 1 : 0)) << rank << ": " << messages;
         const auto mine = for_sum(all, rank, 5);
         const auto sums = allocate(mine.packed().sizes[rank]);
         me.reduce_scatter_coalesced(next_call(me, operation::reduce_scatter_coalesced), mine, sums);
         expect_summed(all, mine, rank, 5, sums);
         EXPECT_EQ(links[rank]->sent, others) << rank;
+        const int owners = (rank != 0) + (rank != 1);  // rank 2 owns nothing
+        EXPECT_TRUE(rows > 16 || links[rank]->messages == owners) << rank << ": " << links[rank]->messages;
       });
     }
     for (auto& rank : ranks) rank.join();

@@ -93,18 +93,14 @@ TEST(heard, rows_that_are_not_as_given_are_told_in_the_same_words) {
 
 TEST(heard, one_rank_that_records_is_seen_among_others) {
   crowd all;
-  all.now.head.origin = compiled_origin;
   auto frames = all.in_full().frames();
   frames[2]->head.apart = true;
-  for (auto& one : frames) one->head.origin = compiled_origin;
-  frames[1]->head.origin = 12;
   frames[0]->head.tensors[0].records_gradient = recording::on;
   heard said;
   said.begin(all.now);
   said.set(std::move(frames));
   EXPECT_TRUE(said.any_is_apart());
   EXPECT_TRUE(said.any_records(0));
-  EXPECT_EQ(said.origin(), 12u) << "of the rank that knows it";
   said.begin(all.now);
   EXPECT_EQ(said.world(), 0u) << "all is forgotten";
 }

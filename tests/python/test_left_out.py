@@ -8,7 +8,7 @@ import torch.distributed as dist
 import sheaf
 from agree import works
 from company import close
-from compiled import compiling
+from compiled import compiling, number
 from pool import run
 from truth import own_rows, values
 
@@ -169,7 +169,7 @@ def test_a_rank_that_leaves_out_the_backward_of_a_sum_is_named(way):
 
 
 def compiled_goes_on(rank, world):
-    """The same of compiled code, whose backward does not know which call it differentiates."""
+    """The same of compiled code, whose backward learns when it runs which call it differentiates."""
     bodies = {
         "reduce_scatter": lambda x: sheaf.all_gather(x, sizes=SIZES).tensor,
         "all_gather": lambda y: sheaf.reduce_scatter(y, SIZES),
@@ -179,12 +179,15 @@ def compiled_goes_on(rank, world):
     for op, body in bodies.items():
         x = torch.ones(SIZES[rank] if op.startswith("reduce") else sum(SIZES), 2, requires_grad=True)
         with compiling():
-            y = torch.compile(body, fullgraph=True, backend="aot_eager")(x)
+            compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
+            (compiled(x).sum() * 2).backward()
+            skipped = number() + 1
+            y = compiled(x)
             with pytest.raises(ValueError, match="ranks disagree on op") as caught:
                 y.sum().backward() if rank != 1 else sheaf.gather_sizes(x)
         said = str(caught.value)
-        assert f"{op} (differentiates a compiled call) on ranks 0, 2; gather_sizes on rank 1" in said, said
-        assert "rank 1 has left out the backward of a compiled call" in said, said
+        assert f"{op} (differentiates #{skipped}) on ranks 0, 2; gather_sizes on rank 1" in said, said
+        assert f"rank 1 has left out the backward of #{skipped}" in said, said
 
 
 def test_a_rank_that_leaves_out_a_compiled_backward_is_named():
@@ -192,16 +195,18 @@ def test_a_rank_that_leaves_out_a_compiled_backward_is_named():
 
 
 def partly_compiled(rank, world):
-    """Compiled code knows no number of the call, eager code does: they go together where headers are exchanged."""
+    """Compiled code and eager code name the same call, so that they go together, with headers and without."""
 
     def body(y):
         return sheaf.reduce_scatter(y, SIZES)
 
-    y = torch.ones(sum(SIZES), 2, requires_grad=True)
     with compiling():
-        mine = body(y) if rank == 1 else torch.compile(body, fullgraph=True, backend="aot_eager")(y)
-        (mine.sum() * (rank + 1)).backward()
-    assert y.grad[:, 0].tolist() == [r + 1.0 for r, rows in enumerate(SIZES) for _ in range(rows)]
+        compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
+        for width in WIDTHS:
+            y = torch.ones(sum(SIZES), width, requires_grad=True)
+            mine = body(y) if rank == 1 else compiled(y)
+            (mine.sum() * (rank + 1)).backward()
+            assert y.grad[:, 0].tolist() == [r + 1.0 for r, rows in enumerate(SIZES) for _ in range(rows)]
 
 
 def test_a_rank_may_run_sums_eagerly_beside_compiled_ones():
