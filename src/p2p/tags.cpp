@@ -21,7 +21,7 @@ std::uint64_t mix_all(std::uint64_t seed, const std::vector<std::int64_t>& sizes
 
 std::uint64_t hash_of(const call& now) {
   const auto& head = now.head;
-  std::uint64_t hash = head.sequence;
+  std::uint64_t hash = mix(0, head.sequence);  // before it is added to anything: #8 of one op is not #9 of another
   for (const std::uint64_t value : {std::uint64_t(head.op), std::uint64_t(head.mode), head.origin,
                                     std::uint64_t(head.sized), std::uint64_t(head.tensors.size())}) {
     hash = mix(hash, value);

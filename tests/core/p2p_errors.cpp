@@ -2,11 +2,13 @@
 // Calls that fail on the point-to-point engine: late ranks, refusals, disagreements. Each leaves a group that works.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <sheaf/error.hpp>
 
 #include "core/bundle.hpp"
 #include "core/crew.hpp"
 #include "core/verdict.hpp"
+#include "p2p/tags.hpp"
 
 namespace sheaf::test {
 namespace {
@@ -265,6 +267,21 @@ TEST(tags, calls_that_disagree_never_match) {
     });
     for (const auto& text : errors)
       EXPECT_NE(text.find("no answer from rank"), std::string::npos) << odd << ": " << text;
+  }
+}
+
+// What a call leaves behind waits for that very call: no later one of another op takes it for its own.
+TEST(tags, no_number_of_one_op_is_one_of_another) {
+  const auto at = make_layout(extents{2}, 0, extents{2, 2}, 1);
+  std::set<std::uint32_t> seen;
+  for (std::uint64_t number = 1; number <= 64; ++number) {
+    for (const auto op : {operation::all_gather, operation::reduce_scatter, operation::all_gather_coalesced,
+                          operation::reduce_scatter_coalesced}) {
+      call now;
+      now.head.sequence = number;
+      now.head.op = op;
+      EXPECT_TRUE(seen.insert(p2p::data_tags(now, at)(0)).second) << "#" << number << " of op " << int(op);
+    }
   }
 }
 

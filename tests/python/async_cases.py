@@ -252,19 +252,59 @@ class Late(torch.autograd.Function):
         return gradient, None
 
 
+def early_and_late(rank):
+    """What this rank does in a node before its backward call, in one between that call and its result, and when it has
+    its gradient.
+
+    Rank 1's gradient arrives only once rank 0 has gone past its call, which so waits for nobody. Rank 0 asks for its
+    result only once rank 1 has its own, which it would never get of a call that rank 0 has not started yet."""
+    past_the_start, arrived = key(), key()
+
+    def nothing():
+        pass
+
+    def older():
+        mark(past_the_start)
+        await_mark(arrived)
+
+    if rank == 0:
+        return nothing, older, nothing
+    return lambda: await_mark(past_the_start), nothing, lambda: mark(arrived)
+
+
 def backward_starts_early(rank, world, device):
-    """Rank 1's gradient arrives only after rank 0 has started its backward call and gone on to what came before it."""
     for width in (3, LARGE):
-        now = key()
+        late, older, arrived = early_and_late(rank)
         x = torch.full((rank + 2, width), 1.0, device=device, requires_grad=True)
         z = torch.full((3,), 1.0, device=device, requires_grad=True)
-        # Differentiated after what is younger.
-        other = Late.apply(z, (lambda now=now: mark(now)) if rank == 0 else (lambda: None))
-        handle = sheaf.all_gather(x, async_op=True)
-        y = handle.wait().tensor
-        late = Late.apply(y, (lambda: None) if rank == 0 else (lambda now=now: await_mark(now)))
-        (late.sum() * (rank + 1) + other.sum()).backward()
+        other = Late.apply(z, older)  # differentiated after what is younger
+        y = sheaf.all_gather(x, async_op=True).wait().tensor
+        (Late.apply(y, late).sum() * (rank + 1) + other.sum()).backward()
         same(x.grad, torch.full_like(x, 3.0), "gradient")
+        arrived()
+        same(z.grad, torch.ones(3), "the other gradient")
+
+
+def coalesced_backward_starts_early(rank, world, device):
+    for width, gather in itertools.product((3, LARGE), (True, False)):
+        late, older, arrived = early_and_late(rank)
+        rows = rank + 2 if gather else 5
+        x = torch.ones(rows, width, device=device, requires_grad=True)
+        b = torch.ones(rows, 2, device=device, requires_grad=True)
+        z = torch.ones(3, device=device, requires_grad=True)
+        other = Late.apply(z, older)
+        if gather:
+            results = [y for y, _ in sheaf.all_gather_coalesced([x, b], grad=["sum", "mean"], async_op=True).wait()]
+        else:
+            results = sheaf.reduce_scatter_coalesced([x, b], [2, 3], op=["sum", "mean"], async_op=True).wait()
+        first = Late.apply(results[0], late)
+        with Plain() as seen:
+            (first.sum() * (rank + 1) + results[1].sum() * 2 * (rank + 1) + other.sum()).backward()
+        assert seen.count == 0, "no collective runs where the gradients arrive"
+        factors = torch.full((rows, 1), 3.0) if gather else torch.tensor([1.0, 1.0, 2.0, 2.0, 2.0])[:, None]
+        same(x.grad, factors.expand(rows, width), "sum")
+        arrived()
+        same(b.grad, factors.expand(rows, 2), "mean")
         same(z.grad, torch.ones(3), "the other gradient")
 
 
@@ -513,6 +553,7 @@ OF_TWO = [
     coalesced_starts_before_the_peer,
     computes_while_the_peer_waits,
     backward_starts_early,
+    coalesced_backward_starts_early,
     dropped_make_room,
     refusals_wait_for_nobody,
 ]

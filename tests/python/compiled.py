@@ -8,6 +8,7 @@ import shutil
 
 import torch
 import torch._inductor.config  # for the patch below; costs nothing that compiling would not
+from torch._C._profiler import _ExperimentalConfig
 from torch._dynamo.utils import counters
 from torch.profiler import ProfilerActivity, profile
 
@@ -41,17 +42,29 @@ def ran(body):
     torch's dispatcher reports every op to its profiler, from compiled code as well. So compile before: a compiler's
     trace is reported, too. The number of calls is held against what the library itself counts.
     """
+    return [told(event) for event in reported(body)]
+
+
+def reported(body, *, everywhere=False):
+    """What torch's profiler says of the calls that the body makes; `everywhere`: on other threads, too."""
     first = number()
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+    threads = _ExperimentalConfig(profile_all_threads=everywhere)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, experimental_config=threads) as seen:
         body()
     counted = number() - first - 1
-    # An op that autograd passes on to the kernel is reported twice, one inside the other.
     names = {*SHORT, *SEVERAL}
-    outer = [e for e in seen.events() if e.name in names and not (e.cpu_parent and e.cpu_parent.name == e.name)]
+    outer = [event for event in seen.events() if event.name in names and not is_passed_on(event)]
     outer.sort(key=lambda event: event.time_range.start)
-    calls = [told(event) for event in outer]
-    assert counted == len(calls), f"the library counted {counted} calls, torch reported {calls}"
-    return calls
+    assert counted == len(outer), f"the library counted {counted} calls, torch reported {[told(e) for e in outer]}"
+    return outer
+
+
+def is_passed_on(event):
+    """An op that autograd or a dispatch mode passes on to the kernel is reported again, inside the first report."""
+    above = event.cpu_parent
+    while above and above.name != event.name:
+        above = above.cpu_parent
+    return above is not None
 
 
 def told(event):

@@ -298,9 +298,9 @@ def several(world, large=False):
             yield dim, [values(i + r, (*other[:dim], n, *other[dim:]), dtype) for r, n in enumerate(sizes)], mode
 
 
-def coalesced(rank, world, device):
-    """Several tensors in one call, started or not: values, and the gradients of those that need one."""
-    for large in (False, True):
+def coalesced(rank, world, device, scales=(False, True)):
+    """Several tensors in one call, started or not, small and large: values, and gradients of those that need one."""
+    for large in scales:
         tensors = list(several(world, large))
         for known in (False, True):
             for started in (False, True):

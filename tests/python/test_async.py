@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Asynchronous calls: what they return, that a start waits for nobody, orders of waiting, dropped handles, the end."""
 
+import ctypes
 import os
 import resource
 import subprocess
@@ -8,14 +9,17 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch._subclasses import schema_check_mode
 
 import async_cases
 import sheaf
 from async_cases import LARGE, await_mark, key, mark
+from compiled import ran
 from pool import fresh, run
 from truth import same
 
@@ -39,8 +43,16 @@ def test_second_derivative(world):
     run(world, async_cases.second_order_of_every_mode, "cpu")
 
 
+def handles_have_no_length():
+    """opcheck asks for it, to find lists of tensors, and takes a handle's answer for a failure."""
+    is_list = schema_check_mode.is_iterable_of_tensors
+    return mock.patch.object(
+        schema_check_mode, "is_iterable_of_tensors", lambda given: isinstance(given, list) and is_list(given)
+    )
+
+
 def opcheck_of_starts(rank, world):
-    """What opcheck can check of ops that return a handle; `wait` and `done` take one, which it cannot copy."""
+    """What opcheck can check of ops that return or take a handle, which has no fake."""
     sizes = [r + 1 for r in range(world)]
     rows, name, ops = torch.tensor(sizes), dist.group.WORLD.group_name, torch.ops.sheaf
     for recorded in (False, True):
@@ -54,6 +66,11 @@ def opcheck_of_starts(rank, world):
             (ops.start_reduce_scatter_coalesced, ([y, y], rows.expand(2, -1), [0, 0], world, ["sum", "mean"], name)),
         ):
             torch.library.opcheck(op.default, args, test_utils=("test_schema", "test_autograd_registration"))
+        handle = ops.start_all_gather(x, None, 0, world, "sum", name)
+        with handles_have_no_length():
+            for op in (ops.wait, ops.done):
+                torch.library.opcheck(op.default, (handle,), test_utils="test_schema")
+    torch.library.opcheck(ops.engine.default, (name,), test_utils="test_schema")
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -112,8 +129,22 @@ def test_dropped_handles(world):
     run(world, async_cases.dropped, "cpu")
 
 
+class MallInfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = (("_", ctypes.c_size_t * 7), ("uordblks", ctypes.c_size_t), ("__", ctypes.c_size_t * 2))
+
+
+def on_the_heap():
+    """Bytes that are allocated and not freed, of all threads, but for large blocks with pages of their own."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = MallInfo
+    return mallinfo().uordblks
+
+
 def flat_memory(rank, world, count, several, slack):
-    """A tenth of the calls is dropped. After some, `count` calls take no more memory than `slack` bytes."""
+    """A tenth of the calls is dropped. After some, `count` calls take no more pages than `slack` bytes, and of the heap
+    no more than 128 KiB: pages alone would hide 100 bytes a call that nobody frees."""
     x = torch.ones(rank + 1, LARGE if count < 1000 else LARGE // 2, requires_grad=True)
     ids, whole = torch.arange(rank + 1), torch.ones(3, x.shape[1])
 
@@ -139,10 +170,11 @@ def flat_memory(rank, world, count, several, slack):
         return len(list(Path("/proc/self/task").iterdir()))
 
     rounds(min(count, 1000))
-    before, running = resident(), threads()
+    before, running, held = resident(), threads(), on_the_heap()
     rounds(count)
-    grown = resident() - before
+    grown, more = resident() - before, on_the_heap() - held
     assert grown < slack, f"{count} calls more took {grown} bytes"
+    assert more < 128 << 10, f"{count} calls more left {more} bytes on the heap"
     assert threads() <= running
 
 
@@ -343,12 +375,15 @@ def compiled(rank, world, backend="aot_eager"):
         return (mine * z).sum(), handle.done()
 
     x = torch.full((rank + 2, 3), 2.0, requires_grad=True)
-    loss, done = torch.compile(use, fullgraph=True, backend=backend)(x)
+    step = torch.compile(use, fullgraph=True, backend=backend)
+    loss, done = step(x)
     loss.backward()
     again = x.detach().clone().requires_grad_()
     use(again)[0].backward()
     torch.testing.assert_close(x.grad, again.grad)
     assert done
+    calls = [("sizes", 3), ("gather", 3), ("scatter", 3), ("gather", 3), ("scatter", 3)]
+    assert ran(lambda: step(x)[0].backward()) == calls, "plain calls, one after the other"
 
 
 def test_under_a_compiler_it_runs_synchronously():

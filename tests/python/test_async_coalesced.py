@@ -6,7 +6,8 @@ import torch
 
 import async_cases
 import sheaf
-from async_cases import LARGE, Late, Plain, await_mark, key, mark
+from async_cases import LARGE, Late, Plain
+from compiled import ran
 from pool import run
 from test_coalesced import Ragged, divided, mixed, ways_to_give
 from truth import own_rows, patterns, rank_sum, same, values
@@ -174,33 +175,8 @@ def test_a_start_waits_for_nobody():
     run(2, async_cases.coalesced_starts_before_the_peer, "cpu")
 
 
-def backward_starts_early(rank, world):
-    """Rank 1's gradients arrive only after rank 0 has started its backward call and gone on to what came before it."""
-    for gather in (True, False):
-        now = key()
-        x = torch.ones(rank + 2 if gather else 5, LARGE, requires_grad=True)
-        b = torch.ones(rank + 2 if gather else 5, 2, requires_grad=True)
-        z = torch.ones(3, requires_grad=True)
-        other = Late.apply(z, (lambda now=now: mark(now)) if rank == 0 else (lambda: None))
-        if gather:
-            results = [y for y, _ in sheaf.all_gather_coalesced([x, b], grad=["sum", "mean"], async_op=True).wait()]
-        else:
-            results = sheaf.reduce_scatter_coalesced([x, b], [2, 3], op=["sum", "mean"], async_op=True).wait()
-        late = Late.apply(results[0], (lambda: None) if rank == 0 else (lambda now=now: await_mark(now)))
-        with Plain() as seen:
-            (late.sum() * (rank + 1) + results[1].sum() * 2 * (rank + 1) + other.sum()).backward()
-        assert seen.count == 0, "no collective runs where the gradients arrive"
-        if gather:
-            same(x.grad, torch.full_like(x, 3.0), "sum")
-            same(b.grad, torch.full_like(b, 3.0), "mean")
-        else:
-            same(x.grad, torch.cat([torch.full((2, LARGE), 1.0), torch.full((3, LARGE), 2.0)]), "sum")
-            same(b.grad, torch.cat([torch.full((2, 2), 1.0), torch.full((3, 2), 2.0)]), "mean")
-        same(z.grad, torch.ones(3), "the other gradient")
-
-
 def test_backward_is_started_early_and_waited_for_late():
-    run(2, backward_starts_early)
+    run(2, async_cases.coalesced_backward_starts_early, "cpu")
 
 
 def in_any_order(rank, world):
@@ -320,12 +296,16 @@ def compiled(rank, world):
 
     ids = torch.arange(rank + 2)
     x = torch.full((rank + 2, 3), 2.0, requires_grad=True)
-    loss, done = torch.compile(use, fullgraph=True, backend="aot_eager")(x, ids)
+    step = torch.compile(use, fullgraph=True, backend="aot_eager")
+    loss, done = step(x, ids)
     loss.backward()
     again = x.detach().clone().requires_grad_()
     use(again, ids)[0].backward()
     torch.testing.assert_close(x.grad, again.grad)
     assert done
+    calls = [("sizes of all", [0, 0]), ("gather all", [0, 0]), ("scatter all", [0, 0])]
+    calls += [("gather all", [0, 0]), ("scatter all", [0])]
+    assert ran(lambda: step(x, ids)[0].backward()) == calls, "plain calls, one after the other"
 
 
 def test_under_a_compiler_it_runs_synchronously():

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sheaf
 from agree import everyone_says, strange
-from compiled import number
+from compiled import reported
 from pool import run
 from test_all_gather import byte_cat, expected_gradient
 from truth import DTYPES, FLOAT8, MODES, own_rows, patterns, rank_sum, same, values
@@ -250,13 +250,13 @@ class Scatters(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def one_backward(rank, world, later):
+def one_backward(rank, world, later, create_graph):
     """The backward is one call, with the tensors that need a gradient on some rank, and no others. Of a started call it
-    runs on another thread, but for a graph of its own."""
+    runs on another thread, but for a graph of its own, and where the rank only joins in."""
     blocks = [
         torch.ones(rank + 1, 2),
-        torch.ones(rank + 1, dtype=torch.int64),
-        torch.ones(2, 3),
+        torch.ones(6, dtype=torch.int64),
+        torch.ones(7, 3),
         torch.ones(4),
         torch.ones(5),
     ]
@@ -268,24 +268,27 @@ def one_backward(rank, world, later):
     recorded = [y.requires_grad for y, _ in results]
     assert recorded == [True, False, True, False, True]
     rows = world * (world + 1) // 2
-    before = number()
-    upstream = [torch.full((rows, 2), 1.0 + rank), torch.ones(2 * world, 3)]
+    ends = [results[0].tensor, results[2].tensor]
+    upstream = [torch.full((rows, 2), 1.0 + rank), torch.ones(7 * world, 3)]
     with Scatters() as seen:
-        torch.autograd.backward([results[0].tensor, results[2].tensor], upstream, create_graph=later)
-    assert number() - before == 2, "one call beside those that ask for the number"
-    assert seen.shapes == [[(rows, 2), (2 * world, 3)]]
+        calls = reported(lambda: torch.autograd.backward(ends, upstream, create_graph=create_graph), everywhere=True)
+    carried = [(call.name, call.concrete_inputs[2]) for call in calls]
+    assert carried == [("sheaf::reduce_scatter_coalesced_sized", [rank + 1, 7])], carried
+    elsewhere = later and not create_graph and rank in (0, world - 1)
+    assert seen.shapes == ([] if elsewhere else [[(rows, 2), (7 * world, 3)]]), seen.shapes
     if rank == 0:
         same(blocks[0].grad.detach(), torch.full((1, 2), float(sum(range(1, world + 1)))), "sum")
     if rank == world - 1:
-        same(blocks[2].grad.detach(), torch.ones(2, 3), "mean")
+        same(blocks[2].grad.detach(), torch.ones(7, 3), "mean")
     results[4].tensor.sum().backward()
     same(blocks[4].grad, torch.ones(5), "own")
 
 
+@pytest.mark.parametrize("create_graph", [False, True], ids=["once", "twice differentiable"])
 @pytest.mark.parametrize("later", [False, True], ids=["plain", "started"])
 @pytest.mark.parametrize("world", [2, 3])
-def test_the_backward_is_one_call_with_what_needs_a_gradient(world, later):
-    run(world, one_backward, later)
+def test_the_backward_is_one_call_with_what_needs_a_gradient(world, later, create_graph):
+    run(world, one_backward, later, create_graph)
 
 
 def unused_results(rank, world):

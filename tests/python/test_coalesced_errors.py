@@ -2,11 +2,14 @@
 """Sums of several tensors, and calls without headers, that go wrong: the same error on every rank, and a group that
 works on."""
 
+import itertools
+
 import pytest
 import torch
+import torch.distributed as dist
 
 import sheaf
-from agree import everyone_says
+from agree import everyone_gives_up, everyone_says
 from pool import run
 from test_coalesced import divided
 from truth import DTYPES, FLOATS, INTEGERS, own_rows, patterns, rank_sum, same, values
@@ -15,31 +18,39 @@ SMALL, LARGE = 3, 30_000
 """Rows that ride along with headers, and such that come without one on the group's own backend."""
 
 
-def odd_rank_out(rank, world, name, width, later):
+def odd_rank_out(rank, world, name, width, later, timeout=None, group=None):
+    """With a timeout, no header shows what is wrong."""
     odd = rank == world - 1
-    y, z = torch.ones(2 * world, width), torch.ones(2 * world)
+    y, z, square = torch.ones(2 * world, width), torch.ones(2 * world), torch.ones(2 * world, 2 * world)
     sizes = [2] * world
+    options = {"async_op": later, "timeout": timeout, "group": group}
 
     def done(result):
         return result.wait() if later else result
 
-    def scatter(*given, **options):
-        return done(sheaf.reduce_scatter_coalesced(*given, **options, async_op=later))
+    def scatter(*given, **more):
+        return done(sheaf.reduce_scatter_coalesced(*given, **more, **options))
 
-    def gather(tensors):
-        return done(sheaf.all_gather_coalesced(tensors, async_op=later))
+    def gather(tensors, known=None, **more):
+        return done(sheaf.all_gather_coalesced(tensors, sizes=known, **more, **options))
+
+    def in_turn(said, *calls):
+        """The other way round on the odd rank; what is said of the second call is left to the caller."""
+        first, second = reversed(calls) if odd else calls
+        with pytest.raises(dist.DistBackendError if timeout else ValueError, match="" if timeout else said):
+            first()
+        second()
 
     match name:
         case "number":
             scatter([y] if odd else [y, z], sizes)
         case "op":
-            done(sheaf.reduce_scatter(y, sizes, async_op=later)) if odd else scatter([y], sizes)
+            done(sheaf.reduce_scatter(y, sizes, **options)) if odd else scatter([y], sizes)
         case "gather":
             gather([y, z]) if odd else scatter([y, z], sizes)
         case "dtype":
             scatter([y, z.double() if odd else z], sizes)
         case "dim":
-            square = torch.ones(2 * world, 2 * world)
             scatter([y, square], sizes, dim=[0, 1 if odd else 0])
         case "other size":
             scatter([z, y[:, 1:] if odd else y], sizes)
@@ -48,23 +59,31 @@ def odd_rank_out(rank, world, name, width, later):
         case "sizes":
             scatter([z, y], [sizes, [1, 3, *sizes[2:]] if odd else sizes])
         case "order":
-            calls = [lambda: scatter([y, z], sizes), lambda: gather([z, y])]
-            first, second = reversed(calls) if odd else calls
-            with pytest.raises(ValueError, match="ranks disagree on op: reduce_scatter_coalesced on rank"):
-                first()
-            second()
+            said = "ranks disagree on op: reduce_scatter_coalesced on rank"
+            in_turn(said, lambda: scatter([y, z], sizes), lambda: gather([z, y]))
         case "order of gathers":
-            calls = [lambda: gather([y, z]), lambda: gather([z, y])]
-            first, second = reversed(calls) if odd else calls
-            with pytest.raises(ValueError, match="ranks disagree on ndim of tensor 0: 2 on rank"):
-                first()
-            second()
+            said = "ranks disagree on ndim of tensor 0: 2 on rank"
+            in_turn(said, lambda: gather([y, z]), lambda: gather([z, y]))
         case "order of sums":
-            calls = [lambda: scatter([y, z], sizes), lambda: scatter([z, y], sizes)]
-            first, second = reversed(calls) if odd else calls
-            with pytest.raises(ValueError, match="ranks disagree on ndim of tensor 0: 2 on rank"):
-                first()
-            second()
+            said = "ranks disagree on ndim of tensor 0: 2 on rank"
+            in_turn(said, lambda: scatter([y, z], sizes), lambda: scatter([z, y], sizes))
+        case "sized gather":
+            gather([y[:2]], sizes) if odd else scatter([y], sizes)
+        case "op of a sized gather":
+            done(sheaf.all_gather(y[:2], sizes=sizes, **options)) if odd else gather([y[:2]], sizes)
+        case "dtype of a sized gather":
+            gather([y[:2], z[:2].double() if odd else z[:2]], sizes)
+        case "dim of a sized gather":
+            gather([y[:2], square[:2, :2]], sizes, dim=[0, 1 if odd else 0])
+        case "other size of a sized gather":
+            gather([z[:2], y[:2, 1:] if odd else y[:2]], sizes)
+        case "mode of a sized gather":
+            gather([z[:2], y[:2]], sizes, grad=["sum", "mean" if odd else "sum"])
+        case "sizes of a sized gather":
+            gather([z[:2], y[:2]], [sizes, [3, *sizes[1:]] if odd else sizes])
+        case "order of sized gathers":
+            said = "ranks disagree on ndim of tensor 0: 2 on rank"
+            in_turn(said, lambda: gather([y[:2], z[:2]], sizes), lambda: gather([z[:2], y[:2]], sizes))
 
 
 DISAGREEMENTS = {
@@ -79,6 +98,14 @@ DISAGREEMENTS = {
     "order": "ranks disagree on op: all_gather_coalesced on rank",
     "order of gathers": "ranks disagree on ndim of tensor 0: 1 on rank",
     "order of sums": "ranks disagree on ndim of tensor 0: 1 on rank",
+    "sized gather": "ranks disagree on op: reduce_scatter_coalesced on rank",
+    "op of a sized gather": "ranks disagree on op: all_gather_coalesced on rank",
+    "dtype of a sized gather": "ranks disagree on dtype of tensor 1: float32 on rank",
+    "dim of a sized gather": "ranks disagree on dim of tensor 1: 0 on rank",
+    "other size of a sized gather": "ranks disagree on the size of dim 1 of tensor 1: ",
+    "mode of a sized gather": "ranks disagree on gradient mode of tensor 1: sum on rank",
+    "sizes of a sized gather": "ranks disagree on sizes of tensor 1: [2, 2",
+    "order of sized gathers": "ranks disagree on ndim of tensor 0: 1 on rank",
 }
 WITH_HEADERS = ["gather", "order", "order of gathers"]
 """Where one side of the disagreement says what it does, whatever it brings."""
@@ -90,6 +117,33 @@ def test_disagreement(name, later, engine):
     everyone_says(2, DISAGREEMENTS[name], odd_rank_out, name, SMALL, later)
     if engine == "shm" or name in WITH_HEADERS:
         everyone_says(3, DISAGREEMENTS[name], odd_rank_out, name, LARGE, later)
+    else:
+        everyone_gives_up(3, odd_rank_out, name, LARGE, later, 0.3)
+
+
+def checked(rank, world):
+    """A group with SHEAF_CHECK=1: what it says of every disagreement on large tensors, after which it works."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHEAF_CHECK", "1")
+        group = dist.new_group()
+        sheaf.gather_sizes(torch.ones(1), group=group)  # settings are read in a group's first call
+    said = {}
+    for name, later in itertools.product(DISAGREEMENTS, (False, True)):
+        with pytest.raises(ValueError, match="_coalesced #") as caught:
+            odd_rank_out(rank, world, name, LARGE, later, group=group)
+        said[name, later] = str(caught.value)
+        assert sheaf.all_gather(torch.ones(rank + 1), group=group).sizes.tolist() == [1, 2, 3], "the group works on"
+    dist.destroy_process_group(group)
+    return said
+
+
+@pytest.mark.parametrize("engine", ["c10d"], indirect=True)  # shm always has headers
+@pytest.mark.usefixtures("engine")
+def test_headers_of_sized_calls():
+    said = run(3, checked)
+    assert said == [said[0]] * 3, said
+    for (name, later), text in said[0].items():
+        assert DISAGREEMENTS[name] in text, (name, later, text)
 
 
 def refused(rank, world, name, width, everywhere, later):

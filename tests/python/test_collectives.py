@@ -95,6 +95,11 @@ def test_other_numbers_of_ranks(case, world):
     run(world, case, "cpu")
 
 
+@pytest.mark.parametrize(("world", "scales"), [(2, [False, True]), (5, [False])])
+def test_several_tensors_of_other_numbers_of_ranks(world, scales):
+    run(world, device_cases.coalesced, "cpu", scales)
+
+
 def test_sums_are_shared_out():
     run(4, device_cases.heavy_gathers, "cpu")
 

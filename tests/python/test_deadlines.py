@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import pool
 import sheaf
-from agree import everyone_says, quantized, strange, works
+from agree import everyone_gives_up, everyone_says, quantized, strange, works
 from pool import fresh, run, run_raises, values
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -152,10 +152,9 @@ def test_sizes_that_disagree_never_match(engine):
     if engine == "shm":
         everyone_says(3, said, sizes_disagree, LARGE)
         return
-    for kind, text in run_raises(3, sizes_disagree, LARGE):
-        assert kind == "DistBackendError" and "no answer from rank" in text, text
+    for text in everyone_gives_up(3, sizes_disagree, LARGE):
+        assert "no answer from rank" in text, text
         assert "sizes [2, 2, 3]" in text and "sizes [2, 2, 2]" in text, text
-    run(3, works)
 
 
 def different_ops(rank, world, columns):
