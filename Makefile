@@ -167,11 +167,11 @@ slow-python-test: build build/.configured-tests ## Python tests that kill, stop,
 	@cmake --build build
 	@timeout 1800 $(PY) -m pytest -m slow --durations=15
 
-# Packages are compiled where the tests leave a core idle; they use nothing of build/.
-slow-test: build ## the slow Python tests, with sources-test and wheel-test beside them
-	@nice -n 19 $(MAKE) sources-test wheel-test > build/packages.log 2>&1 & packages=$$!; trap "kill $$packages" INT TERM; \
+# Packages are compiled and the model is gone through where the tests leave a core idle; they use nothing of build/.
+slow-test: build .stamps/system-test ## the slow Python tests, with sources-test, wheel-test and model beside them
+	@nice -n 19 $(MAKE) sources-test wheel-test model > build/beside.log 2>&1 & beside=$$!; trap "kill $$beside" INT TERM; \
 	  $(MAKE) slow-python-test; python=$$?; \
-	  wait $$packages; packages=$$?; cat build/packages.log; exit $$((python || packages))
+	  wait $$beside; beside=$$?; cat build/beside.log; exit $$((python || beside))
 
 consumer-test: build ## a program against the installed package
 	$(say) "a consumer of the CMake package"
