@@ -72,7 +72,7 @@ struct header {
   friend bool operator==(const header&, const header&) = default;
 };
 
-inline constexpr std::uint16_t protocol_version = 4;
+inline constexpr std::uint16_t protocol_version = 5;
 inline constexpr std::size_t max_tensors = 64;
 inline constexpr std::size_t max_refusal = 512;    // bytes; longer texts are cut
 inline constexpr std::size_t inline_bytes = 8192;  // payload up to here rides in the header's frame

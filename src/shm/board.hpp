@@ -12,7 +12,7 @@
 namespace sheaf::shm {
 
 // Of all that lies in shared memory, here and in header.hpp; to be raised with any change.
-inline constexpr int layout_version = 2;
+inline constexpr int layout_version = 3;
 // A rank may be this many frames ahead of the slowest reader of its frames.
 inline constexpr std::uint64_t ring_slots = 4;
 inline constexpr int segment_count = 64;

@@ -168,7 +168,7 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
   const bool others = grad != "own" && said.any_rank_records;
   if (!c10::GradMode::is_enabled() || !(x.requires_grad() || others)) return {gathered, sizes};
   const auto anchor = x.requires_grad() ? std::nullopt : std::optional(at::empty({0}).requires_grad_());
-  const auto back = for_backward(said, sizes, grad);
+  const auto back = for_backward(said, {0, sizes}, grad);
   auto tied = AllGather::apply(x, anchor, scatter_back{back.sizes, dim, world, grad, group, timeout, back.origin},
                                std::tuple(gathered));
   return {tied, sizes};
@@ -184,7 +184,7 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
   }();
   const auto said = std::exchange(last_outcome(), {});
   if (!c10::GradMode::is_enabled() || !x.requires_grad()) return gathered;
-  const auto back = for_backward(said, sizes, grad.value_or(mode));
+  const auto back = for_backward(said, {origin, sizes}, grad.value_or(mode));
   return AllGather::apply(x, std::optional<at::Tensor>(),
                           scatter_back{back.sizes, dim, world, grad.value_or(mode), group, timeout, back.origin},
                           std::tuple(gathered));

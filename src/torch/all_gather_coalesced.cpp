@@ -212,7 +212,7 @@ tensor_list tied(at::TensorList x, tensor_list gathered, coalesced_back back, co
     }
   }
   if (which.empty()) return gathered;
-  some.take(for_backward(said, rows_of_some(back.sizes, which), some.modes.front()));
+  some.take(for_backward(said, {0, rows_of_some(back.sizes, which)}, some.modes.front()));
   const bool none = std::ranges::none_of(inputs, [](const at::Tensor& one) { return one.requires_grad(); });
   const auto anchor = none ? std::optional(at::empty({0}).requires_grad_()) : std::nullopt;
   auto ends = Coalesced<scatter_back>::apply(at::TensorList(inputs), anchor, some, std::tuple(std::move(results)));

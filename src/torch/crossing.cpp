@@ -8,6 +8,9 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/work.hpp"
+#include "torch/check.hpp"
+
 namespace sheaf::async {
 namespace {
 
@@ -20,8 +23,15 @@ class side_streams {
  public:
   ~side_streams() {
     const std::lock_guard lock(left().mutex);
-    // Whether something is under way there is not asked: the question would end a capture in another thread.
-    for (const auto& [device, stream] : mine_) left().streams.push_back(stream);
+    for (const auto& [device, stream] : mine_) {
+      try {
+        // The question must not end a capture in another thread.
+        if (const auto* work = find_work(device_from(device.type()))) work->ignore_captures();
+        if (stream.query()) left().streams.push_back(stream);  // nobody else's call need wait for what is under way
+      } catch (const std::exception&) {
+        // The device is gone.
+      }
+    }
   }
 
   static c10::Stream of_this_thread(c10::Device device) {

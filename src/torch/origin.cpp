@@ -8,18 +8,29 @@
 
 namespace sheaf {
 
-origin_and_sizes for_backward(const outcome& said, const at::Tensor& sizes, std::string_view mode) {
-  // Kernels give every call a number that is not of mode `own`: there was none.
-  const bool traced = said.sequence == 0 && mode != name(gradient::own);
-  if (!traced) return {said.sequence, kept_sizes(sizes)};
+namespace {
+
+std::int64_t rows_of(const origin_and_sizes& given) { return given.sizes.size(0) - (given.origin == behind_sizes); }
+
+at::Tensor alone(const origin_and_sizes& given) {
+  return given.origin == behind_sizes ? given.sizes.narrow(0, 0, rows_of(given)) : given.sizes;
+}
+
+}  // namespace
+
+origin_and_sizes for_backward(const outcome& said, const origin_and_sizes& own, std::string_view mode) {
+  const auto sizes = alone(own);
+  // Without a number, no kernel ran: in a compiler's trace, and where a checkpoint has kept the result.
+  const bool traced = said.sequence == 0 && sizes.unsafeGetTensorImpl()->is_python_dispatch();
+  if (!traced || mode == name(gradient::own)) return {said.sequence, kept_sizes(sizes)};
   const at::AutoDispatchBelowADInplaceOrView below;
   return {behind_sizes, ops::numbered(sizes)};
 }
 
 origin_and_sizes of_backward(std::int64_t origin, const at::Tensor& sizes) {
   if (origin != behind_sizes) return {origin, sizes};
-  const auto rows = sizes.size(0) - 1;
-  return {*sizes.select(0, rows).const_data_ptr<std::int64_t>(), sizes.narrow(0, 0, rows)};
+  const origin_and_sizes given{origin, sizes};
+  return {sizes.select(0, rows_of(given)).reshape(-1)[0].item<std::int64_t>(), alone(given)};
 }
 
 at::Tensor kernels::numbered(const at::Tensor& sizes) {

@@ -19,8 +19,8 @@ struct origin_and_sizes {
   std::int64_t origin;
   at::Tensor sizes;
 };
-// What the backward, of that mode, of a call is given.
-origin_and_sizes for_backward(const outcome& said, const at::Tensor& sizes, std::string_view mode);
+// What the backward, of that mode, of a call is given; the call itself was given `own`.
+origin_and_sizes for_backward(const outcome& said, const origin_and_sizes& own, std::string_view mode);
 // The call that it differentiates, and the sizes by themselves.
 origin_and_sizes of_backward(std::int64_t origin, const at::Tensor& sizes);
 

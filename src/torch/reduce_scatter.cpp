@@ -100,7 +100,7 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
     const at::AutoDispatchBelowADInplaceOrView below;
     last_outcome() = {};
     auto mine = ops::reduce_scatter_sized(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
-    const auto back = for_backward(std::exchange(last_outcome(), {}), sizes, mode);
+    const auto back = for_backward(std::exchange(last_outcome(), {}), {origin, sizes}, mode);
     ctx->save_for_backward({back.sizes});
     ctx->saved_data["total"] = y.sym_size(dim);
     ctx->saved_data["dim"] = dim;

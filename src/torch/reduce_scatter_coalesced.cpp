@@ -143,7 +143,7 @@ tensor_list reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& s
     back.modes.push_back(mode.get(i));
   }
   if (which.empty()) return mine;
-  back.take(for_backward(said, rows_of_some(sizes, which), back.modes.front()));
+  back.take(for_backward(said, {0, rows_of_some(sizes, which)}, back.modes.front()));
   auto ends = Coalesced<gather_back>::apply(at::TensorList(inputs), std::optional<at::Tensor>(), back,
                                             std::tuple(std::move(results)));
   for (std::size_t i = 0; i < which.size(); ++i) mine[which[i]] = std::move(ends[i]);

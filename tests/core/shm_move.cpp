@@ -181,6 +181,7 @@ TEST(shm_reduce_scatter, past_the_caches) {
   crew others(2, 1 << 20);
   shm_crew ranks(2, {});
   const auto at = make_layout(extents{1, 1000}, 0, extents{2'200, 2'300}, 4);
+  EXPECT_EQ(is_streamed(at.bytes() / 2, readers::near), is_streamed(1 << 30, readers::near));
   expect_same_sums(ranks, others, at, sum_cases[0], 12);
 }
 

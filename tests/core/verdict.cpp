@@ -289,10 +289,11 @@ TEST(verdict, sizes_of_one_tensor_have_a_digest_where_a_frame_has_no_room_for_th
   EXPECT_LE(encode(head, payload).size(), frame_capacity);
 
   sizes.resize(4096, 3);
+  sizes[0] = 4;
   const auto digest = as_given(head, sizes.size(), sizes);
   EXPECT_EQ(digest.size(), digest_numbers);
   EXPECT_EQ(given_numbers(head, sizes.size()), digest_numbers);
-  std::swap(sizes[0] = 4, sizes[4095]);
+  std::swap(sizes[0], sizes[4095]);
   EXPECT_NE(as_given(head, sizes.size(), sizes), digest);
 }
 

@@ -5,6 +5,7 @@ process."""
 import copy
 import io
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import sheaf
 from company import (
@@ -180,18 +181,32 @@ def test_mesh_dims():
     run(WORLD, on_meshes)
 
 
+def keep_gathers(context, op, *args, **keywords):
+    return CheckpointPolicy.MUST_SAVE if op.namespace == "sheaf" else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+KINDS = {
+    "recomputed": {"use_reentrant": False},
+    "reentrant": {"use_reentrant": True},
+    "selective": {
+        "use_reentrant": False,
+        "context_fn": partial(create_selective_checkpoint_contexts, keep_gathers),
+    },
+}
+
+
 def recomputed(rank, world):
-    """Both kinds; the gather runs again in the backward, on every rank in the same order."""
-    for reentrant in (False, True):
+    """Both kinds; the gather runs again in the backward, on every rank in the same order, or its result was kept."""
+    for kind, how in KINDS.items():
         for mode in MODES:
             model = Model(mode)
             x = batches(world)[rank].requires_grad_()  # the reentrant kind asks for an input that needs a gradient
-            hidden = checkpoint(lambda x: model.gather(model.before(x).tanh()).tensor, x, use_reentrant=reentrant)  # noqa: B023
-            out = checkpoint(lambda y: model.after(y) * 1.0, hidden, use_reentrant=reentrant)  # noqa: B023
+            hidden = checkpoint(lambda x: model.gather(model.before(x).tanh()).tensor, x, **how)  # noqa: B023
+            out = checkpoint(lambda y: model.after(y) * 1.0, hidden, **how)  # noqa: B023
             loss(out, rank).backward()
             expected_out, grads = one_process(world, mode)
-            close(out, expected_out, (mode, reentrant))
-            close(gradients(model), grads[rank], (mode, reentrant))
+            close(out, expected_out, (mode, kind))
+            close(gradients(model), grads[rank], (mode, kind))
 
 
 def twice(rank, world):

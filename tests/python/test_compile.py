@@ -24,8 +24,8 @@ def opcheck(rank, world):
     total, own = sum(sizes), sizes[rank]
     name = torch.distributed.group.WORLD.group_name
     ops = torch.ops.sheaf
-    for sizes in (rows, rows.repeat(2, 1)):
-        torch.library.opcheck(ops.numbered.default, (sizes,))
+    for table in (rows, rows.repeat(2, 1)):
+        torch.library.opcheck(ops.numbered.default, (table,))
     for recorded in (False, True):
         x = values(rank, (own, 3), torch.float64).requires_grad_(recorded)
         y = values(rank, (total, 3), torch.float64).requires_grad_(recorded)
