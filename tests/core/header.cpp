@@ -137,7 +137,7 @@ TEST(header, bytes_on_the_wire_are_little_endian) {
   head.sequence = 0x0102030405060708;
   head.apart = true;
   const auto wire = encode(head);
-  const bytes prefix{std::byte{'S'}, std::byte{'h'}, std::byte{'e'}, std::byte{'f'}, std::byte{4}, std::byte{0}};
+  const bytes prefix{std::byte{'S'}, std::byte{'h'}, std::byte{'e'}, std::byte{'f'}, std::byte{5}, std::byte{0}};
   EXPECT_TRUE(std::ranges::equal(prefix, std::span(wire).first(6)));
   EXPECT_EQ(wire[10], std::byte{2}) << "not sized, but apart";
   EXPECT_EQ(wire[16], std::byte{8});
