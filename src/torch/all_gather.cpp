@@ -11,6 +11,7 @@
 #include "core/copy.hpp"
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
+#include "torch/nodes.hpp"
 #include "torch/ops.hpp"
 #include "torch/origin.hpp"
 #include "torch/valid.hpp"
@@ -154,6 +155,7 @@ struct AllGather : torch::autograd::Function<AllGather> {
     return {std::move(own), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
+[[maybe_unused]] const bool offered = offer_node(typeid(torch::autograd::CppNode<AllGather>));
 
 }  // namespace
 

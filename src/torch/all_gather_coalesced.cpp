@@ -12,6 +12,7 @@
 #include "torch/coalesced.hpp"
 #include "torch/coalesced_autograd.hpp"
 #include "torch/errors.hpp"
+#include "torch/nodes.hpp"
 
 namespace sheaf {
 namespace {
@@ -187,6 +188,7 @@ struct scatter_back {
                                                as_list(back.modes), back.group, back.timeout, back.origin);
   }
 };
+[[maybe_unused]] const bool offered = offer_node(typeid(torch::autograd::CppNode<Coalesced<scatter_back>>));
 
 // Ties what will be differentiated: `travels[i]` where all ranks take part, which is one node for all of these; mode
 // `own` stays on the rank, a node each, since some ranks may never come to theirs.

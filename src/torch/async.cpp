@@ -69,6 +69,7 @@ class started_call final : public call_under_way {
     if (!std::exchange(taken_, true)) {
       results_ = running_->take();
       if (ties_ && ties_->any()) {
+        const c10::InferenceMode as_started(false);  // what the graph keeps must be of it
         for (const auto& how : back_(results_, running_->said())) ties_->tie(results_, how);
       }
     }
@@ -150,6 +151,12 @@ bool job::done() const {
   return done_ && way_.is_over();
 }
 
+progress::place take_place(engine& moves, operation op) {
+  if (auto place = moves.line()->take_place()) return place;
+  throw value_error(std::string(name(op)) + ": " + std::to_string(progress::most) +
+                    " calls of this group are in flight, as many as may be: wait() for some before starting more");
+}
+
 bool runs_apart(const engine& moves, const at::Tensor& x) {
   const auto device = device_from(x.device().type());
   if (!moves.carries_apart(device)) return false;
@@ -206,11 +213,7 @@ void refuse_in_turn(const std::shared_ptr<engine>& moves, const arguments& with,
 std::shared_ptr<call_under_way> start(const request& what) {
   return translated([&]() -> std::shared_ptr<call_under_way> {
     const auto moves = find_engine(what.with.group);
-    auto place = moves->line()->take_place();
-    if (!place) {
-      throw value_error(std::string(name(what.with.op)) + ": " + std::to_string(progress::most) +
-                        " calls of this group are in flight, as many as may be: wait() for some before starting more");
-    }
+    auto place = take_place(*moves, what.with.op);
     auto why = check_arguments(what.with, moves->world());
     if (!why) why = what.why;
     if (why) refuse_in_turn(moves, what.with, *why);

@@ -26,7 +26,8 @@ using operation_on = std::function<tensor_list(const tensor_list&)>;
 // How a backward of a call is called: a gradient for each of these results in, one for each of these tensors out.
 struct backward {
   arguments with;
-  operation_on run;
+  at::Tensor sizes;  // kept by the graph, and handed to `run`
+  std::function<tensor_list(const tensor_list& gradients, const at::Tensor& sizes)> run;
   bool joins = false;                 // this rank takes part though it needs no gradient, and discards
   std::vector<std::size_t> of = {0};  // results and tensors by their numbers, which are the same
 };
@@ -87,6 +88,8 @@ class job {
   outcome said_;
 };
 
+// One of the calls that may be in flight. Throws value_error where there are too many.
+progress::place take_place(engine& moves, operation op);
 // Whether the group's thread may make calls of such tensors; else the program's own does, where they are started.
 bool runs_apart(const engine& moves, const at::Tensor& x);
 // Queues it. Throws what keeps it from being started.

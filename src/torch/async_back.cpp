@@ -15,6 +15,7 @@
 #include "torch/async.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
+#include "torch/nodes.hpp"
 
 namespace sheaf::async {
 namespace {
@@ -64,9 +65,10 @@ const promise* promise_in(const at::Tensor& gradient) {
   return data.get_deleter() == drop_promise ? static_cast<const promise*>(data.get_context()) : nullptr;
 }
 
-// Between what was given to a call and the call. Runs as late as can be: after all that is ready.
+// Between what was given to a call and the call. Runs as late as can be: after all that is ready, but before whatever
+// is older than the newest call behind it. That one would come after those otherwise, here and not on other ranks.
 struct AwaitBackward : torch::autograd::Node {
-  explicit AwaitBackward(edge_list&& next) : Node(/*sequence_nr=*/0, std::move(next)) {}
+  explicit AwaitBackward(edge_list&& next) : Node(autograd::newest_call_behind(next), std::move(next)) {}
 
   variable_list apply(variable_list&& gradients) override {
     tensor_list arrived;  // all promises here are of one job
@@ -87,7 +89,7 @@ struct AwaitBackward : torch::autograd::Node {
 // The call: its number in the order of nodes is that of its start, which is the same on every rank, however they wait.
 struct StartBackward : torch::autograd::Node {
   StartBackward(std::uint64_t order, edge_list&& next, backward how)
-      : Node(order, std::move(next)), how_(std::move(how)) {}
+      : Node(order, std::move(next)), sizes_(std::exchange(how.sizes, {}), false), how_(std::move(how)) {}
 
   variable_list apply(variable_list&& gradients) override {
     for (std::size_t input = 0; input < gradients.size(); ++input) {
@@ -112,17 +114,22 @@ struct StartBackward : torch::autograd::Node {
   }
 
   void release_variables() override {
-    operation_on gone;  // what it holds goes after the lock
+    decltype(how_.run) gone;  // what it holds goes after the lock
     const std::lock_guard lock(guard_);
     std::swap(gone, how_.run);
+    sizes_.reset_data();
   }
 
  private:
-  // Not after a backward that kept no graph.
+  // Not after a backward that kept no graph. A checkpoint makes the call again for its sizes, as it does for those of a
+  // plain one: ranks that start and ranks that call make the same calls.
   operation_on still_there() {
-    const std::lock_guard lock(guard_);
-    TORCH_CHECK(how_.run, torch::autograd::ERR_BACKWARD_TWICE);
-    return how_.run;
+    const auto run = [&] {
+      const std::lock_guard lock(guard_);
+      TORCH_CHECK(how_.run, torch::autograd::ERR_BACKWARD_TWICE);
+      return how_.run;
+    }();
+    return [run, sizes = sizes_.unpack()](const tensor_list& gradients) { return run(gradients, sizes); };
   }
 
   // Nothing where the plain op must do: its graph is recorded, it is local, too many are in flight, hooks of this node
@@ -144,8 +151,10 @@ struct StartBackward : torch::autograd::Node {
   }
 
   std::mutex guard_;  // of `run` below
+  torch::autograd::SavedVariable sizes_;
   backward how_;
 };
+[[maybe_unused]] const bool offered = autograd::offer_node(typeid(StartBackward));
 
 }  // namespace
 

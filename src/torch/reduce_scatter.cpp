@@ -9,6 +9,7 @@
 #include "core/sum.hpp"
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
+#include "torch/nodes.hpp"
 #include "torch/ops.hpp"
 #include "torch/origin.hpp"
 
@@ -123,6 +124,7 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
     return inputs;
   }
 };
+[[maybe_unused]] const bool offered = offer_node(typeid(torch::autograd::CppNode<ReduceScatter>));
 
 }  // namespace
 

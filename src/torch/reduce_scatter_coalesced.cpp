@@ -7,6 +7,7 @@
 #include "torch/coalesced.hpp"
 #include "torch/coalesced_autograd.hpp"
 #include "torch/errors.hpp"
+#include "torch/nodes.hpp"
 
 namespace sheaf {
 namespace {
@@ -117,6 +118,7 @@ struct gather_back {
                                            modes, back.timeout, back.origin);
   }
 };
+[[maybe_unused]] const bool offered = offer_node(typeid(torch::autograd::CppNode<Coalesced<gather_back>>));
 
 }  // namespace
 

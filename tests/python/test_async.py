@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch._subclasses import schema_check_mode
 
 import async_cases
+import async_graphs
 import sheaf
 from async_cases import LARGE, await_mark, key, mark
 from compiled import ran
@@ -81,6 +82,12 @@ def test_opcheck(world):
 @pytest.mark.parametrize("case", [async_cases.hooks, async_cases.some_start_what_others_call])
 @pytest.mark.parametrize("world", [2, 3])
 def test_like_the_plain_call(case, world):
+    run(world, case, "cpu")
+
+
+@pytest.mark.parametrize("case", async_graphs.EVERY, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("world", [2, 3])
+def test_graphs_that_differ_by_rank(case, world):
     run(world, case, "cpu")
 
 

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Started calls in graphs that differ by rank: their backwards have one order on all ranks all the same, that of the
+plain calls. Ranks that differed would be told that they disagree on the call that is differentiated, or wait in vain."""
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import sheaf
+from truth import same
+
+
+def gathered(x, started):
+    call = sheaf.all_gather(x, async_op=started)
+    return (call.wait() if started else call).tensor
+
+
+def leaf(rank, device, scale, width=3):
+    return torch.full((rank + 1, width), float(scale), device=device, requires_grad=True)
+
+
+def like_the_plain_calls(program):
+    """program(started) returns gradients. torch numbers the first node of a thread 0: none here is that one."""
+    torch.ones(1, requires_grad=True).exp().exp()
+    for number, (got, truth) in enumerate(zip(program(True), program(False), strict=True)):
+        assert truth.abs().min() > 0
+        same(got.cpu(), truth.cpu(), f"gradient {number}")
+
+
+def cut_off_on_one_rank(rank, world, device):
+    """The third call is made of the second one's result; the last rank sees no gradient through it."""
+
+    def program(started):
+        a, b = leaf(rank, device, 2), leaf(rank, device, 3)
+        first, second = gathered(a, started), gathered(b, started)
+        x = second * 2
+        third = gathered(x.detach() if rank == world - 1 else x, started)
+        ((first + second) * third.mean() * (rank + 1)).sum().backward()
+        return a.grad, b.grad
+
+    like_the_plain_calls(program)
+
+
+def started_by_one_rank(rank, world, device):
+    """One graph on all ranks, of plain calls but for the last one, which one rank starts."""
+
+    def program(started):
+        a, b = leaf(rank, device, 2), leaf(rank, device, 3)
+        first, second = gathered(a, False), gathered(b, False)
+        third = gathered(second * 2, started and rank == 0)
+        (first.sum() + (third * (rank + 1)).sum()).backward()
+        return a.grad, b.grad
+
+    like_the_plain_calls(program)
+
+
+def two_chains(rank, world, device):
+    """Two stages each, and on the last rank something else beside them: torch breaks ties by what else there is."""
+
+    def program(started):
+        a, b, other = (leaf(rank, device, scale) for scale in (2, 3, 0.5))
+        first, second = gathered(a, started), gathered(b, started)
+        beside = [other.exp() for _ in range(3)] if rank == world - 1 else []
+        third, fourth = gathered(first * 2, started), gathered(second * 2, started)
+        (third.sum() + 3 * fourth.sum() + sum(one.exp().sum() for one in beside)).backward()
+        return a.grad, b.grad
+
+    like_the_plain_calls(program)
+
+
+def through_sums_and_several(rank, world, device):
+    """Calls of every kind behind each other; the last rank sees no gradient through one of them."""
+    sizes = [r + 1 for r in range(world)]
+
+    def program(started):
+        a, b = leaf(rank, device, 2), leaf(rank, device, 3)
+        calls = []
+
+        def called(function, *given):
+            calls.append(function(*given, async_op=started))
+            return calls[-1].wait() if started else calls[-1]
+
+        first = called(sheaf.all_gather, a).tensor
+        second, third = (one.tensor for one in called(sheaf.all_gather_coalesced, [b, b * 2]))
+        mine = called(sheaf.reduce_scatter, second * (third.detach() if rank == world - 1 else third), sizes)
+        last, _ = called(sheaf.reduce_scatter_coalesced, [first * mine.sum(), third * mine.sum()], sizes)
+        ((last + mine) * (rank + 1)).sum().backward()
+        return a.grad, b.grad
+
+    like_the_plain_calls(program)
+
+
+def in_a_checkpoint(rank, world, device):
+    """Only one rank's input needs a gradient: what makes the call again in its backward does so on all of them."""
+
+    def program(started):
+        x = leaf(rank, device, 2).requires_grad_(rank == 0)
+
+        def body(x):
+            return gathered(x, started).sum() + x.exp().sum()
+
+        (checkpoint(body, x, use_reentrant=False) * (rank + 1)).backward()
+        return (x.grad,) if rank == 0 else ()
+
+    like_the_plain_calls(program)
+
+
+EVERY = [cut_off_on_one_rank, started_by_one_rank, two_chains, through_sums_and_several, in_a_checkpoint]
