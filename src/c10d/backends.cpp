@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "c10d/backends.hpp"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -92,7 +93,9 @@ backends::~backends() {
 // aborted.
 void backends::end(made* one, std::chrono::milliseconds timeout) noexcept {
   try {
-    if (const auto* device = find_work(device_type::cuda); device && !one->last.empty()) device->ignore_captures();
+    c10::OptionalDeviceGuard there;  // else the questions would set up the first device for this process
+    if (!one->last.empty()) there.reset_device(one->last.begin()->second.device());
+    if (const auto* work = find_work(device_type::cuda); work && !one->last.empty()) work->ignore_captures();
     const auto is_over = [&] {
       return std::ranges::all_of(one->last, [](const auto& item) { return item.second.query(); });
     };

@@ -105,9 +105,14 @@ void chosen::reduce_scatter_coalesced(const call& now, const bundle& all, memory
   collectives_.reduce_scatter(now, all);
 }
 
-void chosen::lose_step(const call& now) {
+void chosen::lose_step(const call& now) noexcept {
   const std::lock_guard lock(step_mutex_);
-  if (out_of_step_since_.empty()) out_of_step_since_ = title(now.head);
+  if (!out_of_step_since_.empty()) return;
+  try {
+    out_of_step_since_ = title(now.head);
+  } catch (const std::bad_alloc&) {
+    out_of_step_since_ = "a call";  // short enough to need no memory
+  }
 }
 
 std::string chosen::out_of_step_since() const {

@@ -30,7 +30,7 @@ class chosen final : public engine {
   // In shared memory a header costs microseconds, and backends do not compare what ranks are about to do. Backwards are
   // what ranks leave out unknowingly.
   bool checks_device_call(const header& head) const override { return settings_.check || shared_ || head.origin != 0; }
-  void lose_step(const call& now) override;
+  void lose_step(const call& now) noexcept override;
   std::string out_of_step_since() const override;
   carriage carries(device_type device) const override;
   bool carries_apart(device_type device) const override;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "c10d/group_ref.hpp"
+#include "c10d/store_bulletin.hpp"
 #include "p2p/channel.hpp"
 
 namespace sheaf::c10d_engine {
@@ -35,6 +36,9 @@ class link : public p2p::channel {
   virtual std::string describe() const = 0;
 
  private:
+  using question = std::function<std::optional<std::string>(store_bulletin texts, const std::string& key)>;
+  // About a rank's text.
+  std::optional<std::string> ask_store(const question& what, int rank) noexcept;
   c10::intrusive_ptr<c10d::Store> store() const;
   std::string text_key(int rank) const;
 

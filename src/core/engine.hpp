@@ -116,7 +116,7 @@ class engine {
   virtual bool carries_apart(device_type) const { return true; }
   // This rank gave up a call that the others may carry on with: whatever it sends by the same way from now on would be
   // taken for that call's. And since which one, empty if none: "all_gather #17".
-  virtual void lose_step(const call&) {}
+  virtual void lose_step(const call&) noexcept {}
   virtual std::string out_of_step_since() const { return {}; }
   // Data up to here rides along with its header. The same on every rank.
   virtual std::size_t inline_bytes() const { return sheaf::inline_bytes; }

@@ -96,8 +96,13 @@ bool are_all_given(const at::Tensor& sizes) {
 
 coalesced::coalesced(const arguments& with, at::TensorList tensors, at::IntArrayRef dims)
     : run_(with), tensors_(tensors), dims_(dims) {
-  if (!tensors.empty() && tensors[0].defined()) run_.look_at(tensors[0]);
-  run_.refuse_if(check_each(tensors, dims, [&](const at::Tensor& x) { return run_.look_at(x) != carriage::none; }));
+  const auto carried = [&](const at::Tensor& x) { return x.defined() ? run_.look_at(x) : carriage::none; };
+  const auto why = check_each(tensors, dims, [&](const at::Tensor& x) { return carried(x) != carriage::none; });
+  if (why) {
+    // Refused on several devices, it is a call of the one that others may carry on with.
+    std::ranges::find_if(tensors, [&](const at::Tensor& x) { return carried(x) != carriage::host; });
+    run_.refuse_if(why);
+  }
   run_.refuse_if_out_of_step();
 }
 

@@ -74,8 +74,8 @@ numbered_call::~numbered_call() {
   }
 }
 
-collective::turn::turn(engine& of, call& of_call, bool local, bool numbered)
-    : moves(of), now(of_call), exceptions(std::uncaught_exceptions()) {
+collective::turn::turn(collective& owner, bool local, bool numbered)
+    : of(owner), moves(*owner.moves_), now(owner.now_), exceptions(std::uncaught_exceptions()) {
   if (local) return;
   if (!numbered) moves.number(now);
   try {
@@ -88,7 +88,10 @@ collective::turn::turn(engine& of, call& of_call, bool local, bool numbered)
 
 collective::turn::~turn() {
   now.failed = std::uncaught_exceptions() > exceptions;
-  if (now.head.sequence != 0) moves.end(now);
+  if (now.head.sequence == 0) return;
+  const bool alone = of.is_on_device() && (of.is_expected_ || others_go_on(moves, now));
+  if (now.failed && alone) moves.lose_step(now);
+  moves.end(now);
 }
 
 collective::collective(const arguments& with)
@@ -97,7 +100,7 @@ collective::collective(const arguments& with)
 collective::collective(const arguments& with, numbered_call* given)
     : moves_(given ? given->moves_ : find_engine(with.group)),
       now_(given ? given->now_ : call_of(with)),
-      turn_(*moves_, now_, with.local, given != nullptr) {
+      turn_(*this, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
   if (!with.local) last_number() = last_outcome().sequence;
   now_.checked = moves_->checks_sized_calls();
@@ -110,6 +113,7 @@ void collective::refuse_if(const refusal& why) {
   if (!why) return;
   now_.head.refusal = cut_refusal(*why);  // as the others will read it
   if (is_local()) throw value_error(std::string(name(now_.head.op)) + ": " + *why);
+  is_expected_ = false;  // where they listen, others are told, or refuse the same
   if (carried_ != carriage::host && others_go_on(*moves_, now_)) moves_->lose_step(now_);
   auto frames = moves_->refuse(now_);
   if (frames.empty()) {
@@ -157,16 +161,6 @@ layout collective::place(std::vector<std::int64_t> sizes) {
 }
 
 template <class Body>
-auto collective::keeping_step(Body&& body) -> decltype(body()) {
-  try {
-    return body();
-  } catch (...) {
-    if (carried_ == carriage::device) moves_->lose_step(now_);
-    throw;
-  }
-}
-
-template <class Body>
 auto collective::reporting(Body&& body) -> decltype(body()) {
   try {
     return body();
@@ -186,7 +180,7 @@ auto collective::reporting(Body&& body) -> decltype(body()) {
 at::Tensor collective::allocate(const at::Tensor& like, std::int64_t dim, std::int64_t rows, const layout& at,
                                 bool inlined) {
   return reporting([&] {
-    if (carried_ == carriage::device) return keeping_step([&] { return empty_with_rows(like, dim, rows); });
+    if (is_on_device()) return empty_with_rows(like, dim, rows);
     const auto bytes = at.outer * rows * at.row_bytes;
     auto own = inlined ? moves_->take_private(static_cast<std::size_t>(bytes)) : moves_->take_result(now_, at);
     return tensor_in(std::move(own), like, dim, rows);
@@ -208,10 +202,13 @@ void collective::give(const std::vector<std::int64_t>& sizes, std::string shown)
 }
 
 const heard& collective::learn(const payload& data) {
-  const auto exchange = [&]() -> const heard& { return moves_->exchange(now_, data); };
-  // A rank that gives up here has said that it comes: late ones will find that, and move a device's data.
-  const auto& all = now_.head.op == operation::gather_sizes ? exchange() : keeping_step(exchange);
-  if (const auto error = all.verdict()) throw value_error(*error);
+  // A rank that gives up from here on has said that it comes: late ones will find that, and move a device's data.
+  is_expected_ = now_.head.op != operation::gather_sizes;
+  const auto& all = moves_->exchange(now_, data);
+  if (const auto error = all.verdict()) {
+    is_expected_ = false;
+    throw value_error(*error);
+  }
   auto& told = last_outcome();
   told.any_rank_records = all.any_records();
   if (now_.head.op == operation::all_gather_coalesced) {
@@ -226,30 +223,27 @@ void collective::learn_if_checked() {
   if (now_.has_headers()) learn({});
 }
 
-template <class Body>
-void collective::moving(Body&& body) {
-  keeping_step([&] { reporting(body); });
-}
-
 void collective::all_gather(const layout& at, const at::Tensor& own, const at::Tensor& result) {
-  moving([&] { moves_->all_gather(now_, at, memory_of(own), memory_of(result)); });
+  reporting([&] { moves_->all_gather(now_, at, memory_of(own), memory_of(result)); });
 }
 
 void collective::reduce_scatter(const layout& at, const at::Tensor& whole, const at::Tensor& own) {
-  moving([&] { moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own)); });
+  reporting([&] { moves_->reduce_scatter(now_, at, reduction_of(mode()), memory_of(whole), memory_of(own)); });
 }
 
 void collective::all_gather(const bundle& all) {
-  moving([&] { moves_->all_gather_coalesced(now_, all); });
+  reporting([&] { moves_->all_gather_coalesced(now_, all); });
 }
 
 void collective::reduce_scatter(const bundle& all, memory own) {
-  moving([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
+  reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
 }
 
 void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later) {
   const auto moves = find_engine(group);
   const arguments with{.op = op, .mode = "sum", .group = group, .world = moves->world(), .sized = sized};
+  // The others number a call that they start only if there is a place for it.
+  const auto place = later ? async::take_place(*moves, op) : progress::place();
   // Calls that were started come first, and this one waits for nobody.
   if (later || moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
   collective(with).refuse_if(why);

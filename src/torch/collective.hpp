@@ -116,19 +116,15 @@ class collective {
   // What goes wrong in here is told to the ranks that will wait in vain.
   template <class Body>
   auto reporting(Body&& body) -> decltype(body());
-  // What fails in here fails on this rank alone: others may be moving a device's data by now.
-  template <class Body>
-  auto keeping_step(Body&& body) -> decltype(body());
-  // Moves data: what fails in here is told to others, and fails on this rank alone.
-  template <class Body>
-  void moving(Body&& body);
-  // From begin to end, whatever happens.
+  // From begin to end, whatever happens. What fails on this rank alone, while others may be moving a device's data,
+  // puts it out of step.
   struct turn {
-    turn(engine& of, call& now, bool local, bool numbered);
+    turn(collective& owner, bool local, bool numbered);
     ~turn();
     turn(const turn&) = delete;
     turn& operator=(const turn&) = delete;
 
+    const collective& of;
     engine& moves;
     call& now;
     const int exceptions;
@@ -137,6 +133,7 @@ class collective {
 
   std::shared_ptr<engine> moves_;
   carriage carried_ = carriage::none;  // until the tensors are known
+  bool is_expected_ = false;           // others heard that it comes
   call now_;
   turn turn_;
 };

@@ -16,6 +16,8 @@ namespace {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
+const local_work* work_of(c10::Device device) { return find_work(device_from(device.type())); }
+
 // The streams of a thread that carries calls on. They go from thread to thread, since the allocator keeps memory for
 // each stream that had some. NCCL keeps the order of one communicator's calls, should its next one come on another
 // stream.
@@ -25,8 +27,6 @@ class side_streams {
     const std::lock_guard lock(left().mutex);
     for (const auto& [device, stream] : mine_) {
       try {
-        // The question must not end a capture in another thread.
-        if (const auto* work = find_work(device_from(device.type()))) work->ignore_captures();
         if (stream.query()) left().streams.push_back(stream);  // nobody else's call need wait for what is under way
       } catch (const std::exception&) {
         // The device is gone.
@@ -36,8 +36,10 @@ class side_streams {
 
   static c10::Stream of_this_thread(c10::Device device) {
     thread_local side_streams all;
-    const auto found = all.mine_.find(device);
-    return found != all.mine_.end() ? found->second : all.mine_.emplace(device, take(device)).first->second;
+    if (const auto found = all.mine_.find(device); found != all.mine_.end()) return found->second;
+    // What this thread asks of the device, memory and how far it is, must not end a capture in another one.
+    if (const auto* work = work_of(device)) work->ignore_captures();
+    return all.mine_.emplace(device, take(device)).first->second;
   }
 
  private:
@@ -55,7 +57,12 @@ class side_streams {
     const std::lock_guard lock(left().mutex);
     auto& streams = left().streams;
     const auto found = std::ranges::find(streams, device, &c10::Stream::device);
-    if (found == streams.end()) return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    // Of the others of torch's pool, which are handed out in turn, programs and backends have theirs: what is on one
+    // stream runs in order, and ranks that mix two communicators there would wait for each other.
+    constexpr bool urgent = true;
+    if (found == streams.end()) {
+      return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, urgent);
+    }
     const auto stream = *found;
     streams.erase(found);
     return stream;
@@ -91,6 +98,8 @@ tensor_list crossing::run(const tensor_list& given, const std::function<tensor_l
 
 void crossing::end() {
   if (!ready_) return;
+  const auto* work = work_of(device_);
+  is_captured_ = work && work->is_capturing();
   over_.emplace(device_.type());
   ended_on_ = current_stream(device_);
   over_->record(*ended_on_);
@@ -104,6 +113,7 @@ void crossing::arrive(const tensor_list& results) const {
   keep_for(here, results);
 }
 
-bool crossing::is_over() const { return !over_ || over_->query(); }
+// Of what a graph has captured nothing runs, and a question about it ends the capture.
+bool crossing::is_over() const { return !over_ || is_captured_ || over_->query(); }
 
 }  // namespace sheaf::async

@@ -32,6 +32,7 @@ class crossing {
   std::optional<c10::Event> ready_;
   std::optional<c10::Event> over_;
   std::optional<c10::Stream> ended_on_;
+  bool is_captured_ = false;
 };
 
 }  // namespace sheaf::async

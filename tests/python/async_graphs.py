@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Started calls in graphs that differ by rank: their backwards have one order on all ranks all the same, that of the
-plain calls. Ranks that differed would be told that they disagree on the call that is differentiated, or wait in vain."""
+plain calls. Ranks that differ are told that they disagree on the call that is differentiated, or wait in vain."""
 
 import torch
 from torch.utils.checkpoint import checkpoint

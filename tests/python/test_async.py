@@ -103,6 +103,26 @@ def test_a_busy_rank_holds_nobody_up():
     run(2, async_cases.computes_while_the_peer_waits, "cpu")
 
 
+def in_the_store_meanwhile(rank, world):
+    """Rank 0 waits in the store, which answers one thread at a time, for what rank 1 does after the call; rank 1 comes so
+    late that rank 0 would leave word there of the call it is in."""
+    sheaf.all_gather(torch.ones(1))
+    x, now = torch.full((rank + 1, LARGE), rank + 1.0), key()
+    if rank == 0:
+        handle = sheaf.all_gather(x, async_op=True)
+        dist.distributed_c10d._get_default_store().get(f"async-test/{now}")
+        y = handle.wait().tensor
+    else:
+        threading.Event().wait(3.0)
+        y = sheaf.all_gather(x, async_op=True).wait().tensor
+        mark(now)
+    same(y, torch.cat([torch.full((r + 1, LARGE), r + 1.0) for r in range(world)]), "value")
+
+
+def test_a_rank_that_waits_in_the_store_holds_nobody_up():
+    run(2, in_the_store_meanwhile, timeout=20)
+
+
 def test_backward_is_started_early_and_waited_for_late():
     run(2, async_cases.backward_starts_early, "cpu")
 

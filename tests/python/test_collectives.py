@@ -175,6 +175,37 @@ def test_every_call_without_headers_that_is_given_up_is_known_to_be():
         assert said[7:] == ["nothing was raised"] * 4, said
 
 
+def runs_out_of_memory(rank, world):
+    """Where a copy of what is given finds no room, before any data moves. What the next call of the group is told."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    x, sizes = torch.ones(1, 1).expand(2, 2**50), [2] * world
+    y = x[:1].expand(sum(sizes), -1)
+    ways = (
+        lambda group: sheaf.all_gather(x, sizes=sizes, group=group),
+        lambda group: sheaf.all_gather(x, sizes=sizes, group=group, async_op=True).wait(),
+        lambda group: sheaf.all_gather_coalesced([x[:, :1], x], sizes=sizes, group=group),
+        lambda group: sheaf.reduce_scatter(y, sizes, group=group),
+        lambda group: sheaf.reduce_scatter_coalesced([y[:, :1], y], sizes, group=group),
+    )
+    said = []
+    for way in ways:
+        group = dist.new_group()
+        sheaf.all_gather(torch.ones(1), group=group)
+        with pytest.raises(RuntimeError, match="memory"):
+            way(group)
+        said.append(told(lambda group=group: sheaf.all_gather(torch.ones(1), group=group)))
+    return said
+
+
+def test_a_rank_that_ran_out_of_memory_is_out_of_step():
+    """Others may have carried on without it, unless headers tell them that it does not come."""
+    env = {"SHEAF_ENGINE": "collectives"}
+    for said in values(fresh(2, runs_out_of_memory, env=env, timeout=60)):
+        assert all("is out of step since" in text for text in said), said
+    for said in values(fresh(2, runs_out_of_memory, env={**env, "SHEAF_CHECK": "1"}, timeout=60)):
+        assert said == ["nothing was raised"] * 5, said
+
+
 def on_hosts_of_their_own(rank, world, case, way):
     os.environ["SHEAF_HOST_ID"] = str(rank)
     sheaf.all_gather(torch.ones(1))
