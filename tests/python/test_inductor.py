@@ -13,6 +13,7 @@ import test_async
 import test_coalesced_compile
 import test_compile
 import test_compile_order
+import test_left_out
 from compiled import HAS_COMPILER, compiling, ran
 from pool import fresh, run, values
 
@@ -25,13 +26,14 @@ BODIES = {
     "order, learned": (test_compile_order.independent, True),
     "order, given": (test_compile_order.independent, False),
     "a rank without use": (test_compile_order.keeps_in_step,),
+    "a rank that leaves out a backward": (test_left_out.compiled_goes_on,),
     "several tensors": (test_coalesced_compile.in_order,),
     "several tensors, other sizes": (test_coalesced_compile.compiled_gather, None),
     "several sums, other sizes": (test_coalesced_compile.compiled_scatter, test_coalesced_compile.table),
 }
 
 
-WORLDS = {"order, given": 3}
+WORLDS = {"order, learned": 3, "order, given": 3, "a rank that leaves out a backward": 3}
 """Where not of two."""
 
 

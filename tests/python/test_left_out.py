@@ -168,7 +168,7 @@ def test_a_rank_that_leaves_out_the_backward_of_a_sum_is_named(way):
     run(WORLD, leaves_out_a_sum, way, timeout=50)
 
 
-def compiled_goes_on(rank, world):
+def compiled_goes_on(rank, world, backend):
     """The same of compiled code, whose backward learns when it runs which call it differentiates."""
     bodies = {
         "reduce_scatter": lambda x: sheaf.all_gather(x, sizes=SIZES).tensor,
@@ -179,7 +179,7 @@ def compiled_goes_on(rank, world):
     for op, body in bodies.items():
         x = torch.ones(SIZES[rank] if op.startswith("reduce") else sum(SIZES), 2, requires_grad=True)
         with compiling():
-            compiled = torch.compile(body, fullgraph=True, backend="aot_eager")
+            compiled = torch.compile(body, fullgraph=True, backend=backend)
             (compiled(x).sum() * 2).backward()
             skipped = number() + 1
             y = compiled(x)
@@ -191,7 +191,7 @@ def compiled_goes_on(rank, world):
 
 
 def test_a_rank_that_leaves_out_a_compiled_backward_is_named():
-    run(WORLD, compiled_goes_on, timeout=60)
+    run(WORLD, compiled_goes_on, "aot_eager", timeout=60)
 
 
 def partly_compiled(rank, world):
