@@ -104,8 +104,8 @@ def test_a_busy_rank_holds_nobody_up():
 
 
 def in_the_store_meanwhile(rank, world):
-    """Rank 0 waits in the store, which answers one thread at a time, for what rank 1 does after the call. That one comes
-    so late that rank 0 would leave word there of the call it is in."""
+    """Rank 0 waits in the store, which answers one thread at a time, for what rank 1 does after the call. That rank
+    comes so late that rank 0 would leave word there of the call it is in."""
     sheaf.all_gather(torch.ones(1))
     x, now = torch.full((rank + 1, LARGE), rank + 1.0), key()
     if rank == 0:
