@@ -24,8 +24,7 @@ class call {
   const sheaf::heard& learn(const sheaf::payload& data);
   sheaf::layout place(std::vector<std::int64_t> sizes) const;
   bool is_inlined(std::int64_t bytes) const;
-  // As torch has it: fresh for what rode along, the engine's own for the rest.
-  // For data that came along with headers.
+  // As torch has it: for data that came along with headers, and for the rest.
   sheaf::memory take_private(std::size_t bytes);
   sheaf::memory take_result(const sheaf::layout& at, std::size_t bytes);
   void all_gather(const sheaf::layout& at, const sheaf::memory& own, const sheaf::memory& result);

@@ -23,7 +23,7 @@ struct buffers {
 };
 
 // As src/torch/reduce_scatter.cpp does it for tensors that rode along.
-sheaf::memory sum_inlined(const setting& with, const sheaf::heard& said, const sheaf::memory& whole) {
+sheaf::memory sum_inlined(const setting& with, call& run, const sheaf::heard& said, const sheaf::memory& whole) {
   const auto& at = with.at;
   const int rank = with.engine.rank();
   const auto own = at.block_bytes(rank);
@@ -32,7 +32,7 @@ sheaf::memory sum_inlined(const setting& with, const sheaf::heard& said, const s
     const auto* from = peer == rank ? whole.data : inlined(said, peer, at.bytes()).data();
     sources[peer] = from + at.block_offset(rank);
   }
-  auto result = sheaf::allocate(static_cast<std::size_t>(own));
+  auto result = run.take_private(static_cast<std::size_t>(own));
   sheaf::sum_ranks(sheaf::dtype::float32, sheaf::reduction::sum, sources, result.data, result.size);
   return result;
 }
@@ -45,7 +45,8 @@ sheaf::memory scatter(const buffers& on, int number) {
   if (run.is_inlined(at.bytes())) {
     const auto first = static_cast<std::size_t>(at.block_offset(on.with.engine.rank()));
     const auto own = static_cast<std::size_t>(on.own_bytes());
-    return sum_inlined(on.with, run.learn({std::span<const std::byte>(whole.data, whole.size), {first, own}}), whole);
+    const auto& said = run.learn({std::span<const std::byte>(whole.data, whole.size), {first, own}});
+    return sum_inlined(on.with, run, said, whole);
   }
   run.learn({});
   auto result = run.take_result(at, static_cast<std::size_t>(on.own_bytes()));
