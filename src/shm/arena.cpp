@@ -25,10 +25,12 @@ arena::arena(const descriptor& file, const geometry& shape) : shape_(shape) {
   slots_ = reinterpret_cast<slot*>(control_.data() + shape_.slots_at());
   segments_ = mapping(file, shape_.segments_at(), segments, mapping::kind::shared);
   views_ = mapping(file, shape_.segments_at(), segments, mapping::kind::copied);
+  marks_ = write_marks(views_.data(), segments);
 }
 
 std::shared_ptr<arena> arena::for_threads(const geometry& shape) {
   auto made = std::make_shared<arena>(make_memory_file(shape.bytes()), shape);
+  made->marks_ = {};
   made->views_ = {};
   return made;
 }

@@ -7,6 +7,7 @@
 
 #include "shm/board.hpp"
 #include "shm/mapping.hpp"
+#include "shm/written.hpp"
 
 namespace sheaf::shm {
 
@@ -39,6 +40,7 @@ class arena {
   std::byte* shared(int segment) const;
   std::byte* view(int segment) const;
   bool has_views() const { return views_.data() != nullptr; }
+  const write_marks& marks() const { return marks_; }
 
  private:
   geometry shape_;
@@ -46,6 +48,7 @@ class arena {
   slot* slots_ = nullptr;
   mapping segments_;
   mapping views_;
+  write_marks marks_;  // of the views
 };
 
 }  // namespace sheaf::shm

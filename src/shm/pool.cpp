@@ -149,7 +149,7 @@ memory pool::lease(int segment, std::size_t first, std::size_t bytes) {
 void pool::drop(int segment, bool was_result) {
   std::size_t written = 0;
   auto& one = segments_[segment];
-  if (was_result && place_->has_views()) written = discard_written(place_->view(segment), one.bytes);
+  if (was_result && place_->has_views()) written = discard_written(place_->view(segment), one.bytes, place_->marks());
   const std::lock_guard lock(mutex_);
   if (was_result) {
     const bool mostly = written * page_bytes() * written_share > one.bytes;

@@ -2,8 +2,10 @@
 #include "shm/written.hpp"
 
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include <array>
 #include <cerrno>
@@ -26,7 +28,12 @@ struct scan_argument {
   std::uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
 };
 constexpr unsigned long pagemap_scan = _IOWR('f', 16, scan_argument);
-constexpr std::uint64_t is_file = 1 << 2, is_present = 1 << 3, is_swapped = 1 << 4;
+constexpr std::uint64_t is_written = 1 << 1, is_file = 1 << 2, is_present = 1 << 3, is_swapped = 1 << 4;
+constexpr std::uint64_t mark_found_anew = 1 << 0, only_where_marked = 1 << 1;
+// As in linux/userfaultfd.h of the same time: faults of the kernel's own are not asked for, nobody is told of a write,
+// and what is not there yet can be marked.
+constexpr int user_faults_only = 1;
+constexpr std::uint64_t marks_alone = (1 << 15) | (1 << 13) | (1 << 12);
 
 // Of this process; reopened in a child of fork, where the old one would show the parent's.
 class pagemap {
@@ -55,29 +62,59 @@ void discard(std::uint64_t start, std::uint64_t end) {
   ::madvise(reinterpret_cast<void*>(start), end - start, MADV_DONTNEED);
 }
 
-// Nothing: the kernel has no such call.
-std::optional<std::size_t> by_scan(int map, std::uint64_t start, std::uint64_t end) {
+// body(start, end) for all that the kernel finds there. False: it has no such call, or not for these pages.
+template <class Body>
+bool scan(int map, scan_argument ask, Body&& body) {
   std::array<page_region, 64> regions;
-  std::size_t pages = 0;
-  while (start < end) {
-    scan_argument ask{.size = sizeof(ask),
-                      .start = start,
-                      .end = end,
-                      .vec = reinterpret_cast<std::uint64_t>(regions.data()),
-                      .vec_len = regions.size(),
-                      .category_inverted = is_file,
-                      .category_mask = is_file,
-                      .category_anyof_mask = is_present | is_swapped,
-                      .return_mask = is_present | is_swapped};
+  ask.size = sizeof(ask);
+  ask.vec = reinterpret_cast<std::uint64_t>(regions.data());
+  ask.vec_len = regions.size();
+  while (ask.start < ask.end) {
     const auto found = ::ioctl(map, pagemap_scan, &ask);
-    if (found < 0) return std::nullopt;
-    for (long i = 0; i < found; ++i) {
-      discard(regions[i].start, regions[i].end);
-      pages += (regions[i].end - regions[i].start) / page_bytes();
-    }
-    start = ask.walk_end > start ? ask.walk_end : end;
+    if (found < 0) return false;
+    for (long i = 0; i < found; ++i) body(regions[i].start, regions[i].end);
+    ask.start = ask.walk_end > ask.start ? ask.walk_end : ask.end;
   }
-  return pages;
+  return true;
+}
+
+// Each page's kind is looked at; `also` is what else those are that go.
+std::optional<std::size_t> by_scan(int map, std::uint64_t start, std::uint64_t end, std::uint64_t also = 0) {
+  std::size_t pages = 0;
+  const bool done = scan(map,
+                         {.start = start,
+                          .end = end,
+                          .category_inverted = is_file,
+                          .category_mask = is_file | also,
+                          .category_anyof_mask = is_present | is_swapped,
+                          .return_mask = is_present | is_swapped},
+                         [&](std::uint64_t first, std::uint64_t last) {
+                           discard(first, last);
+                           pages += (last - first) / page_bytes();
+                         });
+  return done ? std::optional(pages) : std::nullopt;
+}
+
+// What has no mark is new or was written. Of that alone each page is looked at, and then gets its mark, which it keeps
+// when it comes anew.
+std::optional<std::size_t> by_marks(int map, std::uint64_t start, std::uint64_t end) {
+  std::size_t pages = 0;
+  bool all = true;
+  const auto unmarked = [&](std::uint64_t first, std::uint64_t last, std::uint64_t flags, auto&& body) {
+    const scan_argument ask{.flags = flags | only_where_marked,
+                            .start = first,
+                            .end = last,
+                            .category_mask = is_written,
+                            .return_mask = is_written};
+    all = scan(map, ask, body) && all;
+  };
+  unmarked(start, end, 0, [&](std::uint64_t first, std::uint64_t last) {
+    const auto found = by_scan(map, first, last, is_written);
+    pages += found.value_or(0);
+    all = found && all;
+    unmarked(first, last, mark_found_anew, [](std::uint64_t, std::uint64_t) {});
+  });
+  return all ? std::optional(pages) : std::nullopt;
 }
 
 // Bit 63: present, 62: swapped, 61: of a file. Nothing: it cannot be read.
@@ -100,11 +137,24 @@ std::optional<std::size_t> by_reading(int map, std::uint64_t start, std::uint64_
 
 }  // namespace
 
-std::size_t discard_written(std::byte* data, std::size_t bytes) {
+write_marks::write_marks(std::byte* view, std::size_t bytes)
+    : file_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | user_faults_only))) {
+  if (!file_) return;
+  uffdio_api ask{.api = UFFD_API, .features = marks_alone, .ioctls = 0};
+  uffdio_register where{};
+  where.range = {reinterpret_cast<std::uint64_t>(view), bytes};
+  where.mode = UFFDIO_REGISTER_MODE_WP;
+  const bool works =
+      ::ioctl(file_.number(), UFFDIO_API, &ask) == 0 && ::ioctl(file_.number(), UFFDIO_REGISTER, &where) == 0;
+  if (!works) file_ = {};
+}
+
+std::size_t discard_written(std::byte* data, std::size_t bytes, const write_marks& marks) {
   const auto start = reinterpret_cast<std::uint64_t>(data);
   const auto end = start + up_to_page(bytes);
   const int map = own_pagemap().number();
   if (map >= 0) {
+    if (const auto pages = marks ? by_marks(map, start, end) : std::nullopt) return *pages;
     if (const auto pages = by_scan(map, start, end)) return *pages;
     if (const auto pages = by_reading(map, start, end)) return *pages;
   }

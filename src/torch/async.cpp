@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
@@ -69,7 +70,6 @@ class started_call final : public call_under_way {
     if (!std::exchange(taken_, true)) {
       results_ = running_->take();
       if (ties_ && ties_->any()) {
-        const c10::InferenceMode as_started(false);  // what the graph keeps must be of it
         for (const auto& how : back_(results_, running_->said())) ties_->tie(results_, how);
       }
     }
@@ -160,13 +160,22 @@ progress::place take_place(engine& moves, operation op) {
 bool runs_apart(const engine& moves, const at::Tensor& x) {
   const auto device = device_from(x.device().type());
   if (!moves.carries_apart(device)) return false;
+  if (x.is_cpu()) return true;
+  const c10::DeviceGuard there(x.device());
   const auto* work = find_work(device);
   return !work || !work->is_capturing();
 }
 
 std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
                             const operation_on& run, progress::place held) {
-  const auto given = without_graph(tensors);  // before the job, which begins behind what is on the stream by now
+  // Before the job, which begins behind what is on the stream by now.
+  const auto given = [&] {
+    try {
+      return without_graph(tensors);
+    } catch (const std::exception& error) {  // no memory: the others number this call
+      refuse_in_turn(moves, with, error.what());
+    }
+  }();
   auto made = std::make_shared<job>(std::move(held), tensors[0].device());
   if (is_ending()) {  // nothing is carried on any more: here and now, as the plain call
     const apart_here as_others_do(true);

@@ -26,8 +26,7 @@ using operation_on = std::function<tensor_list(const tensor_list&)>;
 // How a backward of a call is called: a gradient for each of these results in, one for each of these tensors out.
 struct backward {
   arguments with;
-  at::Tensor sizes;  // kept by the graph, and handed to `run`
-  std::function<tensor_list(const tensor_list& gradients, const at::Tensor& sizes)> run;
+  operation_on run;
   bool joins = false;                 // this rank takes part though it needs no gradient, and discards
   std::vector<std::size_t> of = {0};  // results and tensors by their numbers, which are the same
 };

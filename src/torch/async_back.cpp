@@ -22,6 +22,7 @@ namespace {
 
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
+using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 using node_pointer = decltype(Edge::function);  // torch 2.11 to 2.13 have two kinds
 
@@ -68,7 +69,16 @@ const promise* promise_in(const at::Tensor& gradient) {
 // Between what was given to a call and the call. Runs as late as can be: after all that is ready, but before whatever
 // is older than the newest call behind it. That one would come after those otherwise, here and not on other ranks.
 struct AwaitBackward : torch::autograd::Node {
-  explicit AwaitBackward(edge_list&& next) : Node(autograd::newest_call_behind(next), std::move(next)) {}
+  explicit AwaitBackward(edge_list&& next) : Node(place_of(next), std::move(next)) {}
+
+  // Where no call lies behind it, before all nodes of late, as fewer calls were started than nodes were made; of
+  // several such the newest call's comes first, on every rank.
+  static std::uint64_t place_of(const edge_list& next) {
+    thread_local std::uint64_t starts = 0;
+    ++starts;
+    const auto newest = autograd::newest_call_behind(next);
+    return newest > 0 ? newest : starts;
+  }
 
   variable_list apply(variable_list&& gradients) override {
     tensor_list arrived;  // all promises here are of one job
@@ -88,8 +98,8 @@ struct AwaitBackward : torch::autograd::Node {
 
 // The call: its number in the order of nodes is that of its start, which is the same on every rank, however they wait.
 struct StartBackward : torch::autograd::Node {
-  StartBackward(std::uint64_t order, edge_list&& next, backward how)
-      : Node(order, std::move(next)), sizes_(std::exchange(how.sizes, {}), false), how_(std::move(how)) {}
+  StartBackward(std::uint64_t order, edge_list&& next, backward how, std::shared_ptr<const SavedVariable> saved)
+      : Node(order, std::move(next)), how_(std::move(how)), saved_(std::move(saved)) {}
 
   variable_list apply(variable_list&& gradients) override {
     for (std::size_t input = 0; input < gradients.size(); ++input) {
@@ -114,22 +124,24 @@ struct StartBackward : torch::autograd::Node {
   }
 
   void release_variables() override {
-    decltype(how_.run) gone;  // what it holds goes after the lock
+    decltype(saved_) gone;  // what they hold goes after the lock
+    operation_on over;
     const std::lock_guard lock(guard_);
-    std::swap(gone, how_.run);
-    sizes_.reset_data();
+    std::swap(gone, saved_);
+    std::swap(over, how_.run);
   }
 
  private:
   // Not after a backward that kept no graph. A checkpoint makes the call again for its sizes, as it does for those of a
   // plain one: ranks that start and ranks that call make the same calls.
   operation_on still_there() {
-    const auto run = [&] {
-      const std::lock_guard lock(guard_);
-      TORCH_CHECK(how_.run, torch::autograd::ERR_BACKWARD_TWICE);
-      return how_.run;
-    }();
-    return [run, sizes = sizes_.unpack()](const tensor_list& gradients) { return run(gradients, sizes); };
+    std::unique_lock lock(guard_);
+    TORCH_CHECK(how_.run, torch::autograd::ERR_BACKWARD_TWICE);
+    const auto run = how_.run;
+    const auto saved = saved_;
+    lock.unlock();
+    saved->unpack();
+    return run;
   }
 
   // Nothing where the plain op must do: its graph is recorded, it is local, too many are in flight, hooks of this node
@@ -150,9 +162,9 @@ struct StartBackward : torch::autograd::Node {
     return !post_hooks().empty() || std::ranges::any_of(next_edges(), has_hooks);
   }
 
-  std::mutex guard_;  // of `run` below
-  torch::autograd::SavedVariable sizes_;
+  std::mutex guard_;  // of what release_variables() drops
   backward how_;
+  std::shared_ptr<const SavedVariable> saved_;
 };
 [[maybe_unused]] const bool offered = autograd::offer_node(typeid(StartBackward));
 
@@ -161,7 +173,19 @@ struct StartBackward : torch::autograd::Node {
 struct ties::nodes {
   std::uint64_t order;
   edge_list edges;  // by tensor, where its gradient goes from the call; invalid: nowhere
+  std::shared_ptr<const SavedVariable> saved;
 };
+
+namespace {
+
+// Nothing but a sign: whoever looks after saved tensors, as checkpoints do, sees one of this call as it would of the
+// plain one, and makes the call again for it.
+std::shared_ptr<const SavedVariable> save_a_sign() {
+  static const auto* sign = new at::Tensor(at::empty({0}, at::kLong));
+  return std::make_shared<const SavedVariable>(*sign, false);
+}
+
+}  // namespace
 
 ties::ties(const tensor_list& tensors, const std::vector<bool>& stays) : recording_(c10::GradMode::is_enabled()) {
   if (!recording_) return;
@@ -177,7 +201,7 @@ ties::ties(const tensor_list& tensors, const std::vector<bool>& stays) : recordi
       if (stays.empty() || !stays[i]) edges[i] = Edge(await, i);
     }
   }
-  at_start_ = std::make_shared<nodes>(nodes{at::sequence_number::get_and_increment(), std::move(edges)});
+  at_start_ = std::make_shared<nodes>(nodes{at::sequence_number::get_and_increment(), std::move(edges), save_a_sign()});
 }
 
 void ties::tie(const tensor_list& results, const backward& how) const {
@@ -187,7 +211,7 @@ void ties::tie(const tensor_list& results, const backward& how) const {
     if (!how.joins) return;
     edges.clear();
   }
-  const auto start = make_node<StartBackward>(at_start_->order, std::move(edges), how);
+  const auto start = make_node<StartBackward>(at_start_->order, std::move(edges), how, at_start_->saved);
   for (const auto number : how.of) torch::autograd::set_history(results[number], start);
 }
 

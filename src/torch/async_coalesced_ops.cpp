@@ -112,17 +112,16 @@ std::shared_ptr<call_under_way> start_all_gather_coalesced(at::TensorList x, con
   for (const auto& mode : all.modes) stays.push_back(mode == name(gradient::own));
   const auto back_of = [=](const tensor_list& results, const std::vector<std::size_t>& which,
                            std::int64_t origin) -> backward {
-    tensor_list rows;
-    for (const auto i : which) rows.push_back(results[all.dims.size() + i]);
+    tensor_list counts;
+    for (const auto i : which) counts.push_back(results[all.dims.size() + i]);
     return {.with = {.op = operation::reduce_scatter_coalesced,
                      .group = group,
                      .world = world,
                      .timeout = timeout,
                      .sized = true,
                      .origin = origin},
-            .sizes = at::stack(rows),
             .run =
-                [=, some = some_of(all, which)](const tensor_list& given, const at::Tensor& counts) {
+                [=, some = some_of(all, which), counts = at::stack(counts)](const tensor_list& given) {
                   return ops::reduce_scatter_coalesced_sized(given, counts, some.extents, some.dims, world,
                                                              as_list(some.modes), group, timeout, origin);
                 },
@@ -137,9 +136,8 @@ std::shared_ptr<call_under_way> start_all_gather_coalesced(at::TensorList x, con
                      .timeout = timeout,
                      .sized = true,
                      .local = true},
-            .sizes = results[all.dims.size() + i].clone(),
-            .run = [=, dim = all.dims[i], own = all.extents[i]](const tensor_list& given,
-                                                                const at::Tensor& counts) -> tensor_list {
+            .run = [=, dim = all.dims[i], own = all.extents[i],
+                    counts = results[all.dims.size() + i].clone()](const tensor_list& given) -> tensor_list {
               return {ops::reduce_scatter_sized(given[0], counts, own, dim, world, "own", group, timeout, 0)};
             },
             .of = {i}};
@@ -220,9 +218,9 @@ std::shared_ptr<call_under_way> start_reduce_scatter_coalesced(at::TensorList y,
                           .timeout = timeout,
                           .sized = true,
                           .origin = origin},
-                 .sizes = autograd::rows_of_some(table, which),
                  .run =
-                     [=, some = some_of(all, which)](const tensor_list& given, const at::Tensor& counts) {
+                     [=, some = some_of(all, which),
+                      counts = autograd::rows_of_some(table, which)](const tensor_list& given) {
                        const auto modes = as_list(some.modes);
                        return ops::all_gather_coalesced_sized(given, counts, some.extents, some.dims, world, modes,
                                                               group, modes, timeout, origin);

@@ -69,8 +69,7 @@ std::shared_ptr<call_under_way> start_all_gather(const at::Tensor& x, const std:
                           .sized = true,
                           .local = stays,
                           .origin = origin},
-                 .sizes = results[1].clone(),
-                 .run = [=](const tensor_list& given, const at::Tensor& counts) -> tensor_list {
+                 .run = [=, counts = results[1].clone()](const tensor_list& given) -> tensor_list {
                    return {ops::reduce_scatter_sized(given[0], counts, own, dim, world, grad, group, timeout, origin)};
                  },
                  .joins = !stays && !rows && said.any_rank_records}};
@@ -110,10 +109,9 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
                           .timeout = timeout,
                           .sized = true,
                           .origin = origin},
-                 .sizes = rows,
-                 .run = [=](const tensor_list& given, const at::Tensor& counts) -> tensor_list {
-                   return {ops::all_gather_sized(given[0], counts, total, dim, world, mode, group, std::nullopt,
-                                                 timeout, origin)};
+                 .run = [=](const tensor_list& given) -> tensor_list {
+                   return {ops::all_gather_sized(given[0], rows, total, dim, world, mode, group, std::nullopt, timeout,
+                                                 origin)};
                  }}};
       },
   });

@@ -100,7 +100,9 @@ coalesced::coalesced(const arguments& with, at::TensorList tensors, at::IntArray
   const auto why = check_each(tensors, dims, [&](const at::Tensor& x) { return carried(x) != carriage::none; });
   if (why) {
     // Refused on several devices, it is a call of the one that others may carry on with.
-    std::ranges::find_if(tensors, [&](const at::Tensor& x) { return carried(x) != carriage::host; });
+    for (const auto& x : tensors) {
+      if (carried(x) != carriage::host) break;
+    }
     run_.refuse_if(why);
   }
   run_.refuse_if_out_of_step();

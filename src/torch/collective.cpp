@@ -66,6 +66,7 @@ numbered_call::numbered_call(std::shared_ptr<engine> moves, call now) : moves_(s
 numbered_call::~numbered_call() {
   if (!next()) return;
   next() = nullptr;
+  if (others_go_on(*moves_, now_)) moves_->lose_step(now_);
   try {
     moves_->take_turn(now_);
     moves_->end(now_);
@@ -89,7 +90,7 @@ collective::turn::turn(collective& owner, bool local, bool numbered)
 collective::turn::~turn() {
   now.failed = std::uncaught_exceptions() > exceptions;
   if (now.head.sequence == 0) return;
-  const bool alone = of.is_on_device() && (of.is_expected_ || others_go_on(moves, now));
+  const bool alone = of.carried_ != carriage::host && (of.is_expected_ || others_go_on(moves, now));
   if (now.failed && alone) moves.lose_step(now);
   moves.end(now);
 }

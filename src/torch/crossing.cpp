@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "torch/crossing.hpp"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -57,7 +58,7 @@ class side_streams {
     const std::lock_guard lock(left().mutex);
     auto& streams = left().streams;
     const auto found = std::ranges::find(streams, device, &c10::Stream::device);
-    // Of the others of torch's pool, which are handed out in turn, programs and backends have theirs: what is on one
+    // Of those that are not, which torch hands out in turn, programs and backends have theirs: what is on one
     // stream runs in order, and ranks that mix two communicators there would wait for each other.
     constexpr bool urgent = true;
     if (found == streams.end()) {
@@ -98,6 +99,7 @@ tensor_list crossing::run(const tensor_list& given, const std::function<tensor_l
 
 void crossing::end() {
   if (!ready_) return;
+  const c10::DeviceGuard there(device_);
   const auto* work = work_of(device_);
   is_captured_ = work && work->is_capturing();
   over_.emplace(device_.type());

@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "torch/nodes.hpp"
 
-#include <torch/csrc/autograd/function.h>
-
 #include <algorithm>
+#include <queue>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
 namespace sheaf::autograd {
 namespace {
 
+using torch::autograd::Node;
+
 std::vector<std::type_index>& communicating() {
   static std::vector<std::type_index> types;
   return types;
 }
 
-bool communicates(const torch::autograd::Node& node) {
-  return std::ranges::find(communicating(), std::type_index(typeid(node))) != communicating().end();
+// Compiled regions, checkpoints and whatever Python differentiates by itself may hold calls that nobody sees from here.
+// By its name, so that the library needs no Python.
+bool is_of_python(const Node& node) { return std::string_view(typeid(node).name()) == "N5torch8autograd6PyNodeE"; }
+
+bool communicates(const Node& node) {
+  return std::ranges::find(communicating(), std::type_index(typeid(node))) != communicating().end() ||
+         is_of_python(node);
 }
 
 }  // namespace
@@ -26,28 +33,24 @@ bool offer_node(std::type_index type) {
   return true;
 }
 
+// From the newest node to older ones, so that the first that is found is the newest.
 std::uint64_t newest_call_behind(const torch::autograd::edge_list& edges) {
-  std::uint64_t newest = 0;
-  std::unordered_set<const torch::autograd::Node*> seen;
-  std::vector<const torch::autograd::Node*> left;
+  const auto older = [](const Node* a, const Node* b) { return a->sequence_nr() < b->sequence_nr(); };
+  std::priority_queue<const Node*, std::vector<const Node*>, decltype(older)> left(older);
+  std::unordered_set<const Node*> seen;
   const auto follow = [&](const torch::autograd::edge_list& next) {
     for (const auto& edge : next) {
       const auto* node = edge.function.get();
-      if (node && seen.insert(node).second) left.push_back(node);
+      if (node && seen.insert(node).second) left.push(node);
     }
   };
-  follow(edges);
-  while (!left.empty()) {
-    const auto* node = left.back();
-    left.pop_back();
-    if (node->sequence_nr() < newest) continue;  // all behind it is older
-    if (communicates(*node)) {
-      newest = node->sequence_nr();
-    } else {
-      follow(node->next_edges());
-    }
+  for (follow(edges); !left.empty();) {
+    const auto* node = left.top();
+    left.pop();
+    if (communicates(*node)) return node->sequence_nr();
+    follow(node->next_edges());
   }
-  return newest;
+  return 0;
 }
 
 }  // namespace sheaf::autograd

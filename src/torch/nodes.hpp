@@ -3,7 +3,7 @@
 // are differentiated in the opposite order of the calls, on every rank, whatever else their graphs hold.
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cstdint>
 #include <typeindex>
@@ -13,8 +13,8 @@ namespace sheaf::autograd {
 // To be called while the library is loaded: nodes of this type communicate.
 bool offer_node(std::type_index type);
 
-// The number, in torch's order, of the newest of them that these edges lead to; 0: they lead to none. Goes through the
-// graph, a few dozen nanoseconds a node.
+// The number, in torch's order, of the newest node that these edges lead to and that communicates, or may; 0: they lead
+// to none. Goes through the graph to there, about 100 ns a node.
 std::uint64_t newest_call_behind(const torch::autograd::edge_list& edges);
 
 }  // namespace sheaf::autograd

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Segments and who may use them again; results that are written to; memory that is used again.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cstring>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "core/shm_crew.hpp"
@@ -181,6 +184,39 @@ TEST(shm_written, pages_that_were_written_go_and_the_others_stay) {
   EXPECT_EQ(view.data()[199 * page], std::byte{7}) << "behind the last byte";
   EXPECT_EQ(shm::discard_written(view.data() + 199 * page, 1), 1u);
   EXPECT_EQ(shm::discard_written(view.data(), 0), 0u);
+}
+
+// In turns: some pages are written, by this process or for it by the kernel, or are left alone; all go that were, and
+// all are read afterwards, which brings them back. Marks that came before pages, and with them, find no others.
+TEST(shm_written, marks_find_what_was_written_in_every_turn) {
+  const auto page = shm::page_bytes();
+  constexpr std::size_t pages = 300;
+  const auto file = shm::make_memory_file(pages * page);
+  const shm::mapping shared(file, 0, pages * page, shm::mapping::kind::shared);
+  const shm::mapping view(file, 0, pages * page, shm::mapping::kind::copied);
+  const shm::write_marks marks(view.data(), pages * page);
+  if (!marks) GTEST_SKIP() << "the kernel sets no marks here";
+  const shm::descriptor zeros(::open("/dev/zero", O_RDONLY));
+  std::mt19937 random(1);
+  for (int turn = 0; turn < 50; ++turn) {
+    std::memset(shared.data(), 1 + turn, pages * page);
+    std::set<std::size_t> written;
+    for (int i = 0; i < turn % 5 * 40; ++i) {
+      const auto which = random() % pages;
+      auto* at = view.data() + which * page + random() % page;
+      if (i % 7 == 0) {
+        ASSERT_EQ(::read(zeros.number(), at, 1), 1);
+      } else {
+        *at = std::byte{200};
+      }
+      written.insert(which);
+    }
+    ASSERT_EQ(shm::discard_written(view.data(), pages * page, marks), written.size()) << "turn " << turn;
+    ASSERT_EQ(std::memcmp(view.data(), shared.data(), pages * page), 0) << "turn " << turn;
+    if (turn % 10 == 9) {
+      ASSERT_EQ(::madvise(shared.data(), pages * page, MADV_REMOVE), 0);  // as the pool gives memory back
+    }
+  }
 }
 
 TEST(shm_mapping, a_memory_file_cannot_change_its_size) {

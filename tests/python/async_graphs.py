@@ -53,18 +53,46 @@ def started_by_one_rank(rank, world, device):
     like_the_plain_calls(program)
 
 
-def two_chains(rank, world, device):
-    """Two stages each, and on the last rank something else beside them: torch breaks ties by what else there is."""
+def chains_of(stage, rank, world, device):
+    """Two, of two stages each, and on the last rank something else: torch breaks ties by what else there is."""
 
     def program(started):
         a, b, other = (leaf(rank, device, scale) for scale in (2, 3, 0.5))
-        first, second = gathered(a, started), gathered(b, started)
+        first, second = stage(a, started), stage(b, started)
         beside = [other.exp() for _ in range(3)] if rank == world - 1 else []
         third, fourth = gathered(first * 2, started), gathered(second * 2, started)
         (third.sum() + 3 * fourth.sum() + sum(one.exp().sum() for one in beside)).backward()
         return a.grad, b.grad
 
     like_the_plain_calls(program)
+
+
+def two_chains(rank, world, device):
+    chains_of(gathered, rank, world, device)
+
+
+class Gather(torch.autograd.Function):
+    """A program's own, with a call in its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y, ctx.sizes = sheaf.all_gather(x)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return sheaf.reduce_scatter(gradient, ctx.sizes)
+
+
+def behind_nodes_of_pythons(rank, world, device):
+    """Calls that are made in a node's backward, or again there, and that no graph shows."""
+    chains_of(lambda x, _: Gather.apply(x), rank, world, device)
+    chains_of(lambda x, _: checkpoint(gathered, x, False, use_reentrant=True), rank, world, device)
+
+    def with_sizes(x):
+        return (x * sheaf.gather_sizes(x)[-1]).exp()
+
+    chains_of(lambda x, _: checkpoint(with_sizes, x, use_reentrant=False), rank, world, device)
 
 
 def through_sums_and_several(rank, world, device):
@@ -104,4 +132,28 @@ def in_a_checkpoint(rank, world, device):
     like_the_plain_calls(program)
 
 
-EVERY = [cut_off_on_one_rank, started_by_one_rank, two_chains, through_sums_and_several, in_a_checkpoint]
+def waited_for_in_a_checkpoint(rank, world, device):
+    """What was started before it is not made again, and is waited for again."""
+
+    def program(started):
+        x, weight = leaf(rank, device, 2), leaf(0, device, 3, width=1)
+        call = sheaf.all_gather(x, async_op=started)
+
+        def body(weight):
+            return ((call.wait() if started else call).tensor * weight).exp().sum()
+
+        (checkpoint(body, weight, use_reentrant=False) * (rank + 1)).backward()
+        return x.grad, weight.grad
+
+    like_the_plain_calls(program)
+
+
+EVERY = [
+    cut_off_on_one_rank,
+    started_by_one_rank,
+    two_chains,
+    behind_nodes_of_pythons,
+    through_sums_and_several,
+    in_a_checkpoint,
+    waited_for_in_a_checkpoint,
+]
