@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "core/f16c.hpp"
 #include "core/narrow_float.hpp"
 #include "core/stream.hpp"
 
@@ -67,6 +68,21 @@ template <class Type, std::size_t Sources, bool Begins, class Count>
   asm volatile("" ::: "memory");
 }
 
+// Types that are converted many at a time.
+template <class Type>
+concept in_bulk = requires(const std::byte* from, typename Type::wide* to) { Type::widen(from, to, std::size_t{1}); };
+
+template <class Type, class Count>
+[[gnu::always_inline]] inline void add_all(typename Type::wide* total, pointers sources, std::size_t first,
+                                           Count count) {
+  alignas(64) typename Type::wide next[tile];
+  Type::widen(sources[0] + first * sizeof(typename Type::stored), total, count);
+  for (const auto* source : sources.subspan(1)) {
+    Type::widen(source + first * sizeof(typename Type::stored), next, count);
+    for (std::size_t i = 0; i < count; ++i) total[i] += next[i];
+  }
+}
+
 template <class Type, bool Begins, class Count>
 [[gnu::always_inline]] inline void add_group(typename Type::wide* total, pointers sources, std::size_t first,
                                              Count count) {
@@ -82,6 +98,16 @@ template <class Type, bool Begins, class Count>
   }
 }
 
+template <class Type, class Count>
+[[gnu::always_inline]] inline void add_groups(typename Type::wide* total, pointers sources, std::size_t first,
+                                              Count count) {
+  add_group<Type, true>(total, sources.first(std::min(side_by_side, sources.size())), first, count);
+  for (auto next = side_by_side; next < sources.size(); next += side_by_side) {
+    const auto left = sources.subspan(next);
+    add_group<Type, false>(total, left.first(std::min(side_by_side, left.size())), first, count);
+  }
+}
+
 // Elements from `first` on of all sources to the beginning of `out`. `Count` is a constant for whole tiles, which lets
 // the compiler leave out all loop ends.
 template <class Type, class Count>
@@ -89,17 +115,21 @@ template <class Type, class Count>
   using stored = typename Type::stored;
   using wide = typename Type::wide;
   alignas(64) wide total[tile];
-  add_group<Type, true>(total, of.sources.first(std::min(side_by_side, of.sources.size())), first, count);
-  for (auto next = side_by_side; next < of.sources.size(); next += side_by_side) {
-    const auto left = of.sources.subspan(next);
-    add_group<Type, false>(total, left.first(std::min(side_by_side, left.size())), first, count);
+  if constexpr (in_bulk<Type>) {
+    add_all<Type>(total, of.sources, first, count);
+  } else {
+    add_groups<Type>(total, of.sources, first, count);
   }
   if (of.op == reduction::mean) {
     const auto ranks = static_cast<wide>(of.sources.size());
     for (std::size_t i = 0; i < count; ++i) total[i] /= ranks;
   }
   // Written after every source's tile was read: that is what lets `out` be one of them.
-  for (std::size_t i = 0; i < count; ++i) store<stored>(out, i, Type::narrow(total[i]));
+  if constexpr (in_bulk<Type>) {
+    Type::narrow(total, out, count);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) store<stored>(out, i, Type::narrow(total[i]));
+  }
 }
 
 template <class Type>
@@ -138,6 +168,13 @@ void sum_as(const task& of, std::size_t bytes) {
   sum_portable<Type>(of, elements);
 }
 
+void sum_float16(const task& of, std::size_t bytes) {
+#if defined(__x86_64__)
+  if (float16_f16c::is_there()) return sum_avx2<float16_f16c>(of, bytes / sizeof(float16::stored));
+#endif
+  sum_as<float16>(of, bytes);
+}
+
 }  // namespace
 
 void sum_ranks(dtype type, reduction op, pointers sources, std::byte* out, std::size_t bytes, bool streamed) {
@@ -168,7 +205,7 @@ void sum_ranks(dtype type, reduction op, pointers sources, std::byte* out, std::
     // A complex number is a pair of reals, and sums and real quotients go by part.
     case dtype::float16:
     case dtype::complex32:
-      return sum_as<float16>(of, bytes);
+      return sum_float16(of, bytes);
     case dtype::bfloat16:
       return sum_as<bfloat16>(of, bytes);
     case dtype::float32:

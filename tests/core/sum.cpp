@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "core/narrow_float.hpp"
@@ -204,6 +207,28 @@ TEST(sum, narrow_types_round_once) {
   EXPECT_EQ(sum_of<std::uint8_t>(dtype::float8_e4m3fnuz, reduction::sum, {{0x7F}, {0x7F}})[0], 0x80);
   EXPECT_EQ(sum_of<std::uint8_t>(dtype::float8_e5m2, reduction::sum, {{0x7B}, {0x7B}})[0], 0x7C);
   EXPECT_EQ(sum_of<std::uint8_t>(dtype::float8_e8m0fnu, reduction::sum, {{127}, {127}})[0], 128);
+}
+
+// Every code of a rank with any of the others': denormals, infinities and NaNs as well, which have one code.
+TEST(sum, two_bytes_of_any_bits) {
+  std::mt19937_64 random(11);
+  std::vector<std::uint16_t> codes(65536);
+  std::iota(codes.begin(), codes.end(), 0);
+  for (const auto type : {dtype::float16, dtype::bfloat16}) {
+    for (const int world : {2, 3, 5}) {
+      std::vector<bytes> blocks;
+      for (int rank = 0; rank < world; ++rank) {
+        const auto whole = std::as_bytes(std::span(codes));
+        blocks.emplace_back(whole.begin(), whole.end() - 2 * world);  // no whole vectors
+        std::ranges::shuffle(codes, random);
+      }
+      for (const auto op : {reduction::sum, reduction::mean}) {
+        bytes out(blocks[0].size());
+        sum_ranks(type, op, addresses(blocks), out.data(), out.size());
+        ASSERT_EQ(out, expected(type, op, blocks)) << name(type) << " W = " << world;
+      }
+    }
+  }
 }
 
 TEST(sum, means_divide) {
