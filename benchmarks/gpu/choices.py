@@ -9,11 +9,12 @@ import sheaf
 from benchmarks.gpu.ranks import lines_of, slowest_in_turns
 from benchmarks.gpu.timing import Body, calls_of, sizes_of
 
-GRAIN = 16
-"""Bytes that a device moves at once."""
+GRAINS = (16, 4, 2, 1)
+"""What blocks begin at a multiple of, in bytes: a device moves so many at once."""
+GRAIN = GRAINS[0]
 
 GATHER = ["| N | pattern | blocks begin | broadcasts, ms | padded | staged |", "| --- " * 6 + "|"]
-BACK = ["| N | pattern | all_to_all and own sum, ms | reduces |", "| --- " * 4 + "|"]
+BACK = ["| N | pattern | all_to_all and own sum, ms | reduces | all-reduce | gather and own sum |", "| --- " * 6 + "|"]
 SEVERAL = ["| N of each | pattern | one call, ms | eight calls |", "| --- " * 4 + "|"]
 
 
@@ -40,6 +41,21 @@ def padded(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     return torch.cat([row[:size] for row, size in zip(staging, sizes, strict=True)])
 
 
+def gathered(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """All that every rank has to every other, and the own rows' sum there."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    staging = whole.new_empty(world, whole.numel())
+    dist.all_gather_into_tensor(staging.view(-1), whole)
+    return staging.split(sizes, 1)[rank].sum(0)
+
+
+def all_reduced(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """The sum of everything, and of that the own rows."""
+    total = whole.clone()
+    dist.all_reduce(total)
+    return total.split(sizes)[dist.get_rank()]
+
+
 def reduces(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     """Every rank's rows to it, by a reduce each, in one grouped operation."""
     blocks = list(whole.split(sizes))
@@ -57,8 +73,10 @@ def compared(ms: dict[str, float]) -> list[str]:
 def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     for pattern in ("skew 2", "heavy"):
-        for begin, grain in (("at multiples of 16 B", GRAIN), ("anywhere", 1)):
-            sizes = [size * grain + (grain == 1) for size in sizes_of(pattern, kib * 1024 // grain, world)]
+        for grain in GRAINS:
+            odd = grain < GRAIN
+            # The large block comes last, where others decide what it begins at.
+            sizes = [(size | odd) * grain for size in reversed(sizes_of(pattern, kib * 1024 // grain, world))]
             x = torch.randint(0, 255, (sizes[rank],), dtype=torch.uint8, device=device)
             ways: dict[str, Body] = {
                 "broadcasts": lambda x=x, sizes=sizes: broadcasts(x, sizes, sizes)[0],
@@ -69,6 +87,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
             ms = slowest_in_turns(ways, device, rounds, calls)
             if rank == 0:
+                begin = f"at multiples of {grain} B"
                 print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(compared(ms))} |", flush=True)
 
 
@@ -80,11 +99,16 @@ def compare_sums(kib: int, device: str, rounds: int, calls: int) -> None:
         ways: dict[str, Body] = {
             "sheaf": lambda whole=whole, sizes=sizes: sheaf.reduce_scatter(whole, sizes),
             "reduces": lambda whole=whole, sizes=sizes: reduces(whole, sizes),
+            "all-reduce": lambda whole=whole, sizes=sizes: all_reduced(whole, sizes),
         }
-        assert torch.allclose(sheaf.reduce_scatter(whole, sizes), reduces(whole, sizes)), "the ways differ"
+        if kib <= 1024:
+            ways["gather"] = lambda whole=whole, sizes=sizes: gathered(whole, sizes)
+        truth = sheaf.reduce_scatter(whole, sizes)
+        assert all(torch.allclose(way(), truth) for way in ways.values()), "the ways differ"
         ms = slowest_in_turns(ways, device, rounds, calls)
         if rank == 0:
-            print(f"back | {kib} KiB | {pattern} | {' | '.join(compared(ms))} |", flush=True)
+            cells = [*compared(ms), *["-"] * ("gather" not in ways)]
+            print(f"back | {kib} KiB | {pattern} | {' | '.join(cells)} |", flush=True)
 
 
 def compare_several(kib: int, device: str, rounds: int, calls: int) -> None:

@@ -2,6 +2,7 @@
 #include "c10d/collectives.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "c10d/steps.hpp"
 
@@ -10,6 +11,9 @@ namespace {
 
 // Ragged blocks of at most this, padded, go by one even collective: each message of a grouped one costs more.
 constexpr std::int64_t padded_bytes = std::int64_t{32} << 10;
+// Ragged results of these many bytes that begin anywhere are staged: NCCL copies what begins at multiples of 16 faster.
+constexpr std::int64_t least_staged = std::int64_t{256} << 10;
+constexpr std::int64_t most_staged = std::int64_t{8} << 20;
 // From here on an owner of much more than the others has its sums shared out.
 constexpr std::int64_t large_block = std::int64_t{1} << 20;
 constexpr std::int64_t grain = 16;  // of vectors, and a multiple of every element's size
@@ -18,6 +22,11 @@ std::int64_t rounded(std::int64_t bytes) { return (bytes + grain - 1) / grain * 
 
 bool is_even(const layout& at) {
   return std::ranges::all_of(at.sizes, [&](std::int64_t rows) { return rows == at.sizes[0]; });
+}
+
+bool is_staged(const layout& at) {
+  const auto begins_anywhere = [](std::int64_t offset) { return offset % grain != 0; };
+  return least_staged <= at.bytes() && at.bytes() <= most_staged && std::ranges::any_of(at.offsets, begins_anywhere);
 }
 
 // What the busiest rank receives if every owner sums its own rows, against even shares that are then handed on. The
@@ -64,6 +73,13 @@ std::vector<std::byte*> one_after_another(std::byte* first, const splits& bytes)
   return blocks;
 }
 
+// The first `bytes` of every slot.
+std::vector<at::Tensor> cut(const at::Tensor& whole, const splits& slots, const splits& bytes) {
+  auto parts = whole.split_with_sizes(slots);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = parts[i].narrow(0, 0, bytes[i]);
+  return parts;
+}
+
 // Where tensor `which` begins in each rank's packed block.
 std::vector<std::byte*> places_of(const bundle& all, std::size_t which, const std::vector<std::byte*>& blocks) {
   auto places = blocks;
@@ -80,18 +96,24 @@ void collectives::all_gather(const call& now, const bundle& all) {
   steps run(by_, now, only.whole);
   const bool alone = all.parts().size() == 1;
   const bool even = is_even(at);
-  auto bytes = at.sizes;
-  const auto slot = rounded(std::ranges::max(bytes));
-  const auto world = static_cast<std::int64_t>(bytes.size());
+  const auto slot = rounded(std::ranges::max(at.sizes));
+  const auto world = static_cast<std::int64_t>(at.sizes.size());
   const bool padded = !even && world * slot <= padded_bytes;
-  if (padded) bytes = splits(world, slot);
 
   // Along dim 0 the blocks, one after another, are the result; else it is placed from there, and from the own one.
-  const bool in_place = alone && only.at.outer == 1 && !padded;
-  const auto blocks = in_place ? as_tensor(only.whole) : run.scratch(padded ? world * slot : at.bytes());
+  const bool in_place = alone && only.at.outer == 1 && !padded && (even || !is_staged(at));
+  auto slots = at.sizes;
+  if (padded) {
+    slots = splits(world, slot);
+  } else if (!in_place && !even) {
+    std::ranges::transform(slots, slots.begin(), rounded);
+  }
+  const auto blocks =
+      in_place ? as_tensor(only.whole) : run.scratch(std::accumulate(slots.begin(), slots.end(), std::int64_t{0}));
+  const auto parts = cut(blocks, slots, padded ? slots : at.sizes);
   auto block = as_tensor(only.own);
   if (padded || !alone || (in_place && !even)) {
-    block = blocks.split_with_sizes(bytes)[rank_];
+    block = parts[rank_];
     for (std::size_t i = 0; i < all.parts().size(); ++i) {
       const auto own = as_tensor(all.parts()[i].own);
       block.narrow(0, static_cast<std::int64_t>(all.own_place(i)), own.numel()).copy_(own);
@@ -100,10 +122,10 @@ void collectives::all_gather(const call& now, const bundle& all) {
   if (even || padded) {
     run.gather_even(block, blocks);
   } else {
-    run.gather_uneven(block, blocks, bytes);
+    run.gather_uneven(block, parts);
   }
   if (in_place) return;
-  auto from = one_after_another(bytes_of(blocks), bytes);
+  auto from = one_after_another(bytes_of(blocks), slots);
   from[rank_] = bytes_of(block);
   for (std::size_t i = 0; i < all.parts().size(); ++i) {
     const auto& one = all.parts()[i];

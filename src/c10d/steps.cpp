@@ -72,11 +72,9 @@ void steps::gather_even(at::Tensor block, at::Tensor whole) {
   finish([&] { return backend_->_allgather_base(whole, block, with<::c10d::AllgatherOptions>()); });
 }
 
-void steps::broadcast_each(const at::Tensor& block, const at::Tensor& whole, const splits& bytes) {
-  auto parts = whole.split_with_sizes(bytes);
-  parts[backend_->getRank()] = block;
+void steps::broadcast_each(const std::vector<at::Tensor>& parts) {
   for (std::size_t root = 0; root < parts.size(); ++root) {
-    if (bytes[root] == 0) continue;
+    if (parts[root].numel() == 0) continue;
     std::vector<at::Tensor> part{parts[root]};
     auto options = with<::c10d::BroadcastOptions>();
     options.rootRank = static_cast<std::int64_t>(root);
@@ -84,11 +82,12 @@ void steps::broadcast_each(const at::Tensor& block, const at::Tensor& whole, con
   }
 }
 
-void steps::gather_uneven(const at::Tensor& block, const at::Tensor& whole, const splits& bytes) {
-  if (!backend_->supportsCoalescing()) return broadcast_each(block, whole, bytes);
+void steps::gather_uneven(at::Tensor block, std::vector<at::Tensor> parts) {
+  parts[backend_->getRank()] = std::move(block);
+  if (!backend_->supportsCoalescing()) return broadcast_each(parts);
   backend_->startCoalescing();
   try {
-    broadcast_each(block, whole, bytes);
+    broadcast_each(parts);
   } catch (...) {
     try {
       backend_->endCoalescing();

@@ -30,9 +30,9 @@ class steps {
   at::Tensor scratch(std::int64_t bytes) const;
 
   void gather_even(at::Tensor block, at::Tensor whole);
-  // Each rank's block to its part of `whole` on all others; the own one stays where it is. One operation, where the
-  // backend can make it one.
-  void gather_uneven(const at::Tensor& block, const at::Tensor& whole, const splits& bytes);
+  // Each rank's block to its part on all others; the own one stays where it is. One operation, where the backend can
+  // make it one.
+  void gather_uneven(at::Tensor block, std::vector<at::Tensor> parts);
   void all_to_all(at::Tensor from, splits sent, at::Tensor to, splits received);
 
  private:
@@ -40,7 +40,7 @@ class steps {
   Options with() const;
   template <class Start>
   void finish(Start&& start);
-  void broadcast_each(const at::Tensor& block, const at::Tensor& whole, const splits& bytes);
+  void broadcast_each(const std::vector<at::Tensor>& parts);
 
   backends& of_;
   const call& now_;

@@ -61,6 +61,8 @@ def gather(rank, world, device, sizes, dim, mode, known):
     y, learned = result
     assert isinstance(result, sheaf.Gathered)
     same(y, torch.cat(parts, dim), "value")
+    if y.is_cuda:
+        torch.cuda.synchronize()  # a result of no rows was not waited for above
     assert handle.done()
     assert y.is_contiguous() and learned.tolist() == list(sizes)
     assert handle.wait().tensor is y and handle.wait().sizes is learned, "wait() twice"
