@@ -25,8 +25,11 @@ bool is_even(const layout& at) {
 }
 
 bool is_staged(const layout& at) {
-  const auto begins_anywhere = [](std::int64_t offset) { return offset % grain != 0; };
-  return least_staged <= at.bytes() && at.bytes() <= most_staged && std::ranges::any_of(at.offsets, begins_anywhere);
+  if (at.bytes() < least_staged || at.bytes() > most_staged) return false;
+  for (std::size_t rank = 0; rank < at.sizes.size(); ++rank) {
+    if (at.sizes[rank] > 0 && at.offsets[rank] % grain != 0) return true;
+  }
+  return false;
 }
 
 // What the busiest rank receives if every owner sums its own rows, against even shares that are then handed on. The
@@ -110,7 +113,8 @@ void collectives::all_gather(const call& now, const bundle& all) {
   }
   const auto blocks =
       in_place ? as_tensor(only.whole) : run.scratch(std::accumulate(slots.begin(), slots.end(), std::int64_t{0}));
-  const auto parts = cut(blocks, slots, padded ? slots : at.sizes);
+  std::vector<at::Tensor> parts;
+  if (!even || !alone) parts = cut(blocks, slots, padded ? slots : at.sizes);
   auto block = as_tensor(only.own);
   if (padded || !alone || (in_place && !even)) {
     block = parts[rank_];

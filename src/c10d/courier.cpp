@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <future>
 
 #include "core/chore.hpp"
 
@@ -24,14 +23,21 @@ courier& courier::of_this_process() {
 courier::text courier::send(const std::function<text()>& ask) {
   constexpr auto moment = std::chrono::milliseconds(500);
   const auto reply = std::make_shared<std::promise<text>>();
-  auto said = reply->get_future();
+  const std::shared_future<text> said = reply->get_future().share();
   try {
-    thread_->queue([&] { return [=, this] { reply->set_value(said_by(ask)); }; });
+    thread_->queue([&] { return [=] { reply->set_value(said_by(ask)); }; });
   } catch (const std::exception&) {
     return said_by(ask);  // there is no room for a thread, which may be what the note is about
   }
-  if (!is_late_ && said.wait_for(moment) == std::future_status::ready) return said.get();
-  is_late_ = true;
+  const auto is_there = [](const std::shared_future<text>& one, std::chrono::milliseconds within) {
+    return one.wait_for(within) == std::future_status::ready;
+  };
+  std::unique_lock lock(mutex_);
+  if (late_.valid() && !is_there(late_, {})) return std::nullopt;
+  lock.unlock();
+  if (is_there(said, moment)) return said.get();
+  lock.lock();
+  late_ = said;
   return std::nullopt;
 }
 
@@ -43,7 +49,6 @@ courier::text courier::said_by(const std::function<text()>& ask) noexcept {
   } catch (const std::exception&) {
     // The store may be gone with its host: the error that the note is for says so.
   }
-  is_late_ = false;
   return said;
 }
 

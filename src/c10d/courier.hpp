@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -24,10 +26,11 @@ class courier {
   text send(const std::function<text()>& ask);
 
  private:
-  text said_by(const std::function<text()>& ask) noexcept;
+  static text said_by(const std::function<text()>& ask) noexcept;
 
   const std::shared_ptr<progress> thread_ = std::make_shared<progress>();
-  std::atomic<bool> is_late_ = false;
+  std::mutex mutex_;
+  std::shared_future<text> late_;  // what nobody waited for any longer
 };
 
 }  // namespace sheaf::c10d_engine

@@ -147,16 +147,18 @@ memory pool::lease(int segment, std::size_t first, std::size_t bytes) {
 }
 
 void pool::drop(int segment, bool was_result) {
-  std::size_t written = 0;
+  std::optional<std::size_t> written = 0;
   auto& one = segments_[segment];
   if (was_result && place_->has_views()) written = discard_written(place_->view(segment), one.bytes, place_->marks());
   const std::lock_guard lock(mutex_);
   if (was_result) {
-    const bool mostly = written * page_bytes() * written_share > one.bytes;
+    // What hides later results for good: it is not used again.
+    if (!written) one.kept = true;
+    const bool mostly = written.value_or(0) * page_bytes() * written_share > one.bytes;
     if (mostly) private_for_[size_class(one.bytes)] = private_results;
-    if (written > 0) one.read_warm = 0;
+    if (written != 0) one.read_warm = 0;
   }
-  mark(segment, one.kept_for_child);
+  mark(segment, one.kept);
 }
 
 void pool::warm_for_writing(int segment, std::size_t first, std::size_t bytes) {
@@ -192,7 +194,7 @@ pool::usage pool::count() const {
 
 void pool::unlock_after_fork(bool in_parent) {
   if (in_parent) {
-    for (int i = 0; i < segment_count; ++i) segments_[i].kept_for_child |= is_used(i);
+    for (int i = 0; i < segment_count; ++i) segments_[i].kept |= is_used(i);
   }
   mutex_.unlock();
 }

@@ -59,7 +59,7 @@ class pool : public std::enable_shared_from_this<pool> {
 
  private:
   struct state {
-    bool kept_for_child = false;
+    bool kept = false;             // for good: a child of fork goes on seeing it, or what was written could not go
     std::size_t bytes = 0;         // what the present use covers
     std::size_t resident = 0;      // what is in memory
     std::size_t written_warm = 0;  // [0, …) is mapped for writing, and for reading, in this process

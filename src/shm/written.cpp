@@ -35,32 +35,61 @@ constexpr std::uint64_t mark_found_anew = 1 << 0, only_where_marked = 1 << 1;
 constexpr int user_faults_only = 1;
 constexpr std::uint64_t marks_alone = (1 << 15) | (1 << 13) | (1 << 12);
 
-// Of this process; reopened in a child of fork, where the old one would show the parent's.
-class pagemap {
+// A file that shows this process; opened anew in a child of fork, where the old one would show the parent.
+class own_file {
  public:
+  explicit own_file(descriptor (*open)()) : open_(open) {}
+
   int number() {
     const std::lock_guard lock(mutex_);
     if (!file_ || process_ != ::getpid()) {
       process_ = ::getpid();
-      file_ = descriptor(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+      file_ = open_();
     }
     return file_.number();
   }
 
  private:
+  descriptor (*const open_)();
   std::mutex mutex_;
   descriptor file_;
   int process_ = -1;
 };
 
-pagemap& own_pagemap() {
-  static auto* map = new pagemap;
+own_file& pagemap() {
+  static auto* map = new own_file([] { return descriptor(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)); });
   return *map;
 }
 
-void discard(std::uint64_t start, std::uint64_t end) {
-  ::madvise(reinterpret_cast<void*>(start), end - start, MADV_DONTNEED);
+// What sets marks; memory that is unmapped leaves it.
+own_file& marker() {
+  static auto* file = new own_file([] {
+    descriptor made(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | user_faults_only)));
+    uffdio_api ask{.api = UFFD_API, .features = marks_alone, .ioctls = 0};
+    if (made && ::ioctl(made.number(), UFFDIO_API, &ask) != 0) made = {};
+    return made;
+  });
+  return *file;
 }
+
+// False: it cannot be given back.
+bool discard(std::uint64_t start, std::uint64_t end) {
+  constexpr int also_locked = 24;  // MADV_DONTNEED_LOCKED, Linux 5.18
+  auto* const first = reinterpret_cast<void*>(start);
+  return ::madvise(first, end - start, also_locked) == 0 || ::madvise(first, end - start, MADV_DONTNEED) == 0;
+}
+
+// How much went, and whether all of it did.
+struct discarded {
+  std::size_t pages = 0;
+  bool all = true;
+
+  void add(std::uint64_t start, std::uint64_t end) {
+    pages += (end - start) / page_bytes();
+    all = discard(start, end) && all;
+  }
+  std::optional<std::size_t> result() const { return all ? std::optional(pages) : std::nullopt; }
+};
 
 // body(start, end) for all that the kernel finds there. False: it has no such call, or not for these pages.
 template <class Body>
@@ -79,8 +108,8 @@ bool scan(int map, scan_argument ask, Body&& body) {
 }
 
 // Each page's kind is looked at; `also` is what else those are that go.
-std::optional<std::size_t> by_scan(int map, std::uint64_t start, std::uint64_t end, std::uint64_t also = 0) {
-  std::size_t pages = 0;
+std::optional<discarded> by_scan(int map, std::uint64_t start, std::uint64_t end, std::uint64_t also = 0) {
+  discarded gone;
   const bool done = scan(map,
                          {.start = start,
                           .end = end,
@@ -88,78 +117,76 @@ std::optional<std::size_t> by_scan(int map, std::uint64_t start, std::uint64_t e
                           .category_mask = is_file | also,
                           .category_anyof_mask = is_present | is_swapped,
                           .return_mask = is_present | is_swapped},
-                         [&](std::uint64_t first, std::uint64_t last) {
-                           discard(first, last);
-                           pages += (last - first) / page_bytes();
-                         });
-  return done ? std::optional(pages) : std::nullopt;
+                         [&](std::uint64_t first, std::uint64_t last) { gone.add(first, last); });
+  return done ? std::optional(gone) : std::nullopt;
 }
 
-// What has no mark is new or was written. Of that alone each page is looked at, and then gets its mark, which it keeps
-// when it comes anew.
-std::optional<std::size_t> by_marks(int map, std::uint64_t start, std::uint64_t end) {
-  std::size_t pages = 0;
-  bool all = true;
-  const auto unmarked = [&](std::uint64_t first, std::uint64_t last, std::uint64_t flags, auto&& body) {
-    const scan_argument ask{.flags = flags | only_where_marked,
-                            .start = first,
-                            .end = last,
-                            .category_mask = is_written,
-                            .return_mask = is_written};
-    all = scan(map, ask, body) && all;
-  };
-  unmarked(start, end, 0, [&](std::uint64_t first, std::uint64_t last) {
+// What has no mark is new or was written. Of that alone each page is looked at, and then all get marks, which they keep
+// when they come anew.
+std::optional<discarded> by_marks(int map, std::uint64_t start, std::uint64_t end) {
+  discarded gone;
+  bool known = true, marked = true;
+  // That it asks for more than marks keeps Linux 6.7 and 6.8 from taking swapped pages for marked ones.
+  const scan_argument unmarked{.flags = only_where_marked,
+                               .start = start,
+                               .end = end,
+                               .category_mask = is_written,
+                               .return_mask = is_written | is_present | is_swapped};
+  const bool done = scan(map, unmarked, [&](std::uint64_t first, std::uint64_t last) {
     const auto found = by_scan(map, first, last, is_written);
-    pages += found.value_or(0);
-    all = found && all;
-    unmarked(first, last, mark_found_anew, [](std::uint64_t, std::uint64_t) {});
+    marked = false;
+    known = known && found;
+    gone.pages += found ? found->pages : 0;
+    gone.all = gone.all && (!found || found->all);
   });
-  return all ? std::optional(pages) : std::nullopt;
+  if (!done || !known) return std::nullopt;
+  if (marked || !gone.all) return gone;
+  const scan_argument mark{.flags = only_where_marked | mark_found_anew,
+                           .start = start,
+                           .end = end,
+                           .category_mask = is_written,
+                           .return_mask = is_written};
+  return scan(map, mark, [](std::uint64_t, std::uint64_t) {}) ? std::optional(gone) : std::nullopt;
 }
 
 // Bit 63: present, 62: swapped, 61: of a file. Nothing: it cannot be read.
-std::optional<std::size_t> by_reading(int map, std::uint64_t start, std::uint64_t end) {
+std::optional<discarded> by_reading(int map, std::uint64_t start, std::uint64_t end) {
   std::vector<std::uint64_t> entries((end - start) / page_bytes());
   const auto bytes = static_cast<ssize_t>(entries.size() * sizeof(std::uint64_t));
   if (::pread(map, entries.data(), bytes, static_cast<off_t>(start / page_bytes() * sizeof(std::uint64_t))) != bytes) {
     return std::nullopt;
   }
-  std::size_t pages = 0;
+  discarded gone;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const bool there = entries[i] >> 62 != 0;
     const bool of_file = entries[i] >> 61 & 1;
-    if (!there || of_file) continue;
-    discard(start + i * page_bytes(), start + (i + 1) * page_bytes());
-    ++pages;
+    if (there && !of_file) gone.add(start + i * page_bytes(), start + (i + 1) * page_bytes());
   }
-  return pages;
+  return gone;
 }
 
 }  // namespace
 
-write_marks::write_marks(std::byte* view, std::size_t bytes)
-    : file_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | user_faults_only))) {
-  if (!file_) return;
-  uffdio_api ask{.api = UFFD_API, .features = marks_alone, .ioctls = 0};
+write_marks::write_marks(std::byte* view, std::size_t bytes) {
   uffdio_register where{};
   where.range = {reinterpret_cast<std::uint64_t>(view), bytes};
   where.mode = UFFDIO_REGISTER_MODE_WP;
-  const bool works =
-      ::ioctl(file_.number(), UFFDIO_API, &ask) == 0 && ::ioctl(file_.number(), UFFDIO_REGISTER, &where) == 0;
-  if (!works) file_ = {};
+  const int file = marker().number();
+  works_ = file >= 0 && ::ioctl(file, UFFDIO_REGISTER, &where) == 0;
 }
 
-std::size_t discard_written(std::byte* data, std::size_t bytes, const write_marks& marks) {
+std::optional<std::size_t> discard_written(std::byte* data, std::size_t bytes, const write_marks& marks) {
   const auto start = reinterpret_cast<std::uint64_t>(data);
   const auto end = start + up_to_page(bytes);
-  const int map = own_pagemap().number();
+  const int map = pagemap().number();
   if (map >= 0) {
-    if (const auto pages = marks ? by_marks(map, start, end) : std::nullopt) return *pages;
-    if (const auto pages = by_scan(map, start, end)) return *pages;
-    if (const auto pages = by_reading(map, start, end)) return *pages;
+    if (const auto gone = marks ? by_marks(map, start, end) : std::nullopt) return gone->result();
+    if (const auto gone = by_scan(map, start, end)) return gone->result();
+    if (const auto gone = by_reading(map, start, end)) return gone->result();
   }
-  discard(start, end);
-  return (end - start) / page_bytes();
+  discarded gone;
+  if (start < end) gone.add(start, end);
+  return gone.result();
 }
 
 }  // namespace sheaf::shm

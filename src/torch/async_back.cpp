@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The backward of asynchronous calls: started when the gradient arrives, waited for when its result is used.
+#include <ATen/EmptyTensor.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -173,7 +175,7 @@ struct StartBackward : torch::autograd::Node {
 struct ties::nodes {
   std::uint64_t order;
   edge_list edges;  // by tensor, where its gradient goes from the call; invalid: nowhere
-  std::shared_ptr<const SavedVariable> saved;
+  std::vector<std::shared_ptr<const SavedVariable>> saved;  // by tensor; those that travel share a node, and one
 };
 
 namespace {
@@ -181,7 +183,10 @@ namespace {
 // Nothing but a sign: whoever looks after saved tensors, as checkpoints do, sees one of this call as it would of the
 // plain one, and makes the call again for it.
 std::shared_ptr<const SavedVariable> save_a_sign() {
-  static const auto* sign = new at::Tensor(at::empty({0}, at::kLong));
+  static const auto* sign = [] {
+    const c10::InferenceMode as_usual(false);  // whatever the first call is made in
+    return new at::Tensor(at::detail::empty_cpu({0}, at::kLong));
+  }();
   return std::make_shared<const SavedVariable>(*sign, false);
 }
 
@@ -191,8 +196,16 @@ ties::ties(const tensor_list& tensors, const std::vector<bool>& stays) : recordi
   if (!recording_) return;
   auto edges = torch::autograd::collect_next_edges(tensors);
   edge_list travel(tensors.size());  // a node that waits must not lead to what does not
+  decltype(nodes::saved) saved(tensors.size());
+  std::shared_ptr<const SavedVariable> shared;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (stays.empty() || !stays[i]) travel[i] = edges[i];
+    if (!stays.empty() && stays[i]) {
+      if (edges[i].is_valid()) saved[i] = save_a_sign();
+      continue;
+    }
+    travel[i] = edges[i];
+    if (!shared) shared = save_a_sign();
+    saved[i] = shared;
   }
   if (std::ranges::any_of(travel, &Edge::is_valid)) {
     const auto await = make_node<AwaitBackward>(std::move(travel));
@@ -201,7 +214,8 @@ ties::ties(const tensor_list& tensors, const std::vector<bool>& stays) : recordi
       if (stays.empty() || !stays[i]) edges[i] = Edge(await, i);
     }
   }
-  at_start_ = std::make_shared<nodes>(nodes{at::sequence_number::get_and_increment(), std::move(edges), save_a_sign()});
+  const auto order = at::sequence_number::get_and_increment();
+  at_start_ = std::make_shared<nodes>(nodes{order, std::move(edges), std::move(saved)});
 }
 
 void ties::tie(const tensor_list& results, const backward& how) const {
@@ -211,7 +225,7 @@ void ties::tie(const tensor_list& results, const backward& how) const {
     if (!how.joins) return;
     edges.clear();
   }
-  const auto start = make_node<StartBackward>(at_start_->order, std::move(edges), how, at_start_->saved);
+  const auto start = make_node<StartBackward>(at_start_->order, std::move(edges), how, at_start_->saved[how.of[0]]);
   for (const auto number : how.of) torch::autograd::set_history(results[number], start);
 }
 

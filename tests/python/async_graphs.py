@@ -132,6 +132,24 @@ def in_a_checkpoint(rank, world, device):
     like_the_plain_calls(program)
 
 
+def several_in_a_checkpoint(rank, world, device):
+    """Tensors of one call whose gradients go by nodes of their own."""
+    for modes in (["own", "own"], ["sum", "own"]):
+
+        def program(started, modes=modes):
+            a, b = leaf(rank, device, 2), leaf(rank, device, 3)
+
+            def body(a, b):
+                call = sheaf.all_gather_coalesced([a, b * 2], grad=modes, async_op=started)
+                (first, _), (second, _) = call.wait() if started else call
+                return (first * second).exp().sum()
+
+            (checkpoint(body, a, b, use_reentrant=False) * (rank + 1)).backward()
+            return a.grad, b.grad
+
+        like_the_plain_calls(program)
+
+
 def waited_for_in_a_checkpoint(rank, world, device):
     """What was started before it is not made again, and is waited for again."""
 
@@ -155,5 +173,6 @@ EVERY = [
     behind_nodes_of_pythons,
     through_sums_and_several,
     in_a_checkpoint,
+    several_in_a_checkpoint,
     waited_for_in_a_checkpoint,
 ]
