@@ -9,6 +9,7 @@
 namespace sheaf::shm {
 
 void engine::all_gather(const call& now, const layout& at, memory own, memory result) {
+  spread_out();
   auto waiting = patience_for(now);
   if (const auto segment = segment_for(now, at.bytes())) {
     gather_in_segment(waiting, at, *segment, own, result);

@@ -9,6 +9,7 @@
 namespace sheaf::shm {
 
 void engine::all_gather_coalesced(const call& now, const bundle& all) {
+  spread_out();
   auto waiting = patience_for(now);
   if (const auto segment = segment_for(now, static_cast<std::size_t>(all.wholes().bytes()))) {
     gather_in_segment(waiting, all, *segment);

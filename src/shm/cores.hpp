@@ -2,16 +2,17 @@
 // The cores that this process may run on, and those that ranks run on.
 #pragma once
 
-#include <functional>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace sheaf::shm {
 
-// How many there are.
+std::vector<int> own_cores();
 int core_count();
 
-// Moves the calling thread to one of them that is not `taken`, if there is one, and leaves it free to go on from there.
-void move_to_core(const std::function<bool(int)>& taken);
+// Moves the calling thread to one of them, and leaves it free to go on from there.
+void move_to(int core);
 
 // Which core each rank was last seen on.
 class seats {
@@ -24,6 +25,13 @@ class seats {
   }
   // Whether each rank has a core: there are as many, or a launcher bound each to another one.
   bool are_enough() const { return enough_ || apart_; }
+  // Once after each change.
+  bool have_changed() { return std::exchange(changed_, false); }
+  // A core of these that no other rank is on.
+  std::optional<int> free_one(int rank, const std::vector<int>& cores) const;
+  // Where the rank goes, if anywhere, for all to lie evenly on these: the highest ranks of the most crowded cores go to
+  // the emptiest ones, by every rank's reckoning.
+  std::optional<int> even_one(int rank, const std::vector<int>& cores) const;
 
  private:
   static constexpr int unknown = -1;
@@ -31,6 +39,7 @@ class seats {
 
   const bool enough_;
   bool apart_ = false;
+  bool changed_ = false;
   std::vector<int> taken_;
 };
 

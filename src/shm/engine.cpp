@@ -52,12 +52,13 @@ void engine::throw_if_dead(std::uint64_t sequence) const {
 void engine::leave_core_of(int peer) {
   if (!cores_.are_enough() || rank_ < peer) return;
   if (cores_.of(peer) != ::sched_getcpu()) return;
-  move_to_core([&](int core) {
-    for (int one = 0; one < world_; ++one) {
-      if (one != rank_ && cores_.of(one) == core) return true;
-    }
-    return false;
-  });
+  if (const auto core = cores_.free_one(rank_, own_cores())) move_to(*core);
+}
+
+void engine::spread_out() {
+  if (cores_.are_enough() || !cores_.have_changed()) return;
+  if (cores_.of(rank_) != ::sched_getcpu()) return;  // the kernel did something about it
+  if (const auto core = cores_.even_one(rank_, own_cores())) move_to(*core);
 }
 
 patience engine::patience_for(const call& now) {

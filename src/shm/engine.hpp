@@ -69,6 +69,9 @@ class engine final : public sheaf::engine {
   // Where there are cores enough, yet `peer` was last seen on this very one: the kernel may leave both there for long,
   // each waiting for the other's time slice. The higher rank goes.
   void leave_core_of(int peer);
+  // Where there are not: ranks that wait give way, and so never leave a core idle, which is what would have the kernel
+  // take a rank from a crowded one. So they see to it themselves before they move much.
+  void spread_out();
   patience patience_for(const call& now);
   // The last call that a rank was seen in, and whether its process is stopped.
   std::optional<note> last_seen(int peer) const;

@@ -191,6 +191,7 @@ void engine::reduce_scatter(const call& now, const layout& at, reduction op, mem
 }
 
 void engine::reduce_scatter_coalesced(const call& now, const bundle& all, memory own) {
+  spread_out();
   auto waiting = patience_for(now);
   const auto& at = all.packed();
   const bool shared_out = is_shared_out(at);

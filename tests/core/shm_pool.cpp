@@ -179,7 +179,8 @@ TEST(shm_written, pages_that_were_written_go_and_the_others_stay) {
   for (std::size_t i = 3; i < 190; i += 2) view.data()[i * page + i] = std::byte{7};  // more runs than one scan returns
   view.data()[199 * page] = std::byte{7};
   const auto given_back = shm::discard_written(view.data(), 199 * page - 5);
-  EXPECT_TRUE(given_back == 94 || given_back == 199) << given_back.value_or(0) << " (199: the kernel does not tell which)";
+  EXPECT_TRUE(given_back == 94 || given_back == 199)
+      << given_back.value_or(0) << " (199: the kernel does not tell which)";
   EXPECT_EQ(std::memcmp(view.data(), shared.data(), 199 * page), 0);
   EXPECT_EQ(view.data()[199 * page], std::byte{7}) << "behind the last byte";
   EXPECT_EQ(shm::discard_written(view.data() + 199 * page, 1), 1u);
