@@ -13,6 +13,7 @@ engine::engine(membership of)
       lives_(std::move(of.lives)),
       pool_(std::make_shared<pool>(place_, rank_, of.pool_bytes)),
       warm_(std::make_shared<warm_memory>(of.pool_bytes / world_)),
+      worth_sharing_(of.worth_sharing > 0 ? of.worth_sharing : worth_sharing(world_)),
       seen_(world_),
       cores_(world_, core_count()) {
   this->of(rank_).unfenced = allow_fences();

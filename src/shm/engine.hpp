@@ -26,8 +26,12 @@ class engine final : public sheaf::engine {
     std::shared_ptr<notices> told;
     std::vector<std::optional<life>> lives;  // by rank, the own one empty
     std::size_t pool_bytes = std::size_t{1} << 30;
+    std::int64_t worth_sharing = 0;  // from so large a block on, sums are shared out; 0: by the number of ranks
   };
   explicit engine(membership of);
+
+  // Whether all ranks sum for an owner that has much more than the others.
+  bool is_shared_out(const layout& at) const;
 
   int rank() const override { return rank_; }
   int world() const override { return world_; }
@@ -123,6 +127,7 @@ class engine final : public sheaf::engine {
   const std::vector<std::optional<life>> lives_;
   const std::shared_ptr<pool> pool_;
   const std::shared_ptr<warm_memory> warm_;
+  const std::int64_t worth_sharing_;
   habits habits_;
   heard heard_;
   habits::ways heard_ways_;          // rank 0's of the last call

@@ -16,7 +16,6 @@
 namespace sheaf::shm {
 namespace {
 
-constexpr std::int64_t worth_sharing = std::int64_t{256} << 10;
 // What a rank stages in a step. More of all ranks together leaves the caches, less waits too often.
 constexpr std::int64_t staged_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t smallest_chunk = std::int64_t{32} << 10;
@@ -33,13 +32,14 @@ std::int64_t staged_chunk(const layout& at, bool balanced) {
   return std::clamp(half, std::min(smallest_chunk, most), most) / 64 * 64;
 }
 
-// A thread is not woken for less.
+// Threads are not woken for less in all, nor one for less.
+constexpr std::int64_t worth_threads = std::int64_t{4} << 20;
 constexpr std::int64_t slice_bytes = std::int64_t{64} << 10;
 
-// body(number, first, count) for all slices of `pieces` pieces of at most `chunk` bytes, on the rank's threads.
+// body(number, first, count) for all slices of `pieces` pieces of at most `chunk` bytes, on so many threads.
 template <class Body>
-void for_slices(std::int64_t pieces, std::int64_t chunk, Body&& body) {
-  const auto threads = std::min<std::int64_t>(thread_count(), pieces * chunk / slice_bytes);
+void for_slices(std::int64_t threads, std::int64_t pieces, std::int64_t chunk, Body&& body) {
+  threads = std::min(threads, pieces * chunk / slice_bytes);
   if (threads <= 1) {
     for (std::int64_t number = 0; number < pieces; ++number) body(number, 0, chunk);
     return;
@@ -60,7 +60,14 @@ double thread_seconds() {
 
 }  // namespace
 
-bool is_shared_out(const layout& at) { return is_lopsided(at, worth_sharing); }
+// Less the more ranks there are to help. What others sum for an owner lies in a segment, whose lines they first have to
+// get from the core that read the last sums there.
+std::int64_t worth_sharing(int world) {
+  const auto ranks = static_cast<std::int64_t>(world);
+  return std::max(std::int64_t{256} << 10, (std::int64_t{32} << 20) / (ranks * ranks));
+}
+
+bool engine::is_shared_out(const layout& at) const { return is_lopsided(at, worth_sharing_); }
 
 std::vector<std::size_t> owner_places(const layout& at) {
   std::vector<std::size_t> places{0};
@@ -86,7 +93,8 @@ class scatter {
         plan_(all.packed(), chunk_, segment.has_value()),
         next_(with.readers_of(waiting.now().head, all.packed().bytes())),
         streamed_(is_streamed(all.packed().bytes() / with.world(), readers::near)),
-        learns_(with.rank() == 0 && all.packed().bytes() >= worth_learning) {}
+        learns_(with.rank() == 0 && all.packed().bytes() >= worth_learning),
+        threads_(all.packed().bytes() >= worth_threads ? thread_count() : 1) {}
 
   void run() {
     packed_ = engine_.warm_->take(chunk_);
@@ -123,7 +131,7 @@ class scatter {
       return static_cast<int>((engine_.rank_ + 1 + turn) % engine_.world_);
     };
     moving([&] {
-      for_slices(engine_.world_ - 1, chunk_, [&](std::int64_t turn, std::int64_t first, std::int64_t count) {
+      for_slices(threads_, engine_.world_ - 1, chunk_, [&](std::int64_t turn, std::int64_t first, std::int64_t count) {
         const auto* part = plan_.at(reducer(turn), step);
         if (!part || first >= part->bytes) return;
         auto* to = buffer(engine_.rank_, reducer(turn), step) + first;
@@ -147,7 +155,7 @@ class scatter {
   }
 
   void sum(const piece& part, const std::vector<const std::byte*>& sources) {
-    for_slices(1, part.bytes, [&](std::int64_t, std::int64_t first, std::int64_t count) {
+    for_slices(threads_, 1, part.bytes, [&](std::int64_t, std::int64_t first, std::int64_t count) {
       auto from = sources;
       for (auto& one : from) one += first;
       all_.sum(part.owner, part.first + first, from, out(part) + first, std::min(count, part.bytes - first), streamed_);
@@ -181,7 +189,8 @@ class scatter {
   const readers next_;   // of what this rank writes
   const bool streamed_;  // sums go past the caches, being as large as those
   const bool learns_;    // for all ranks
-  double seconds_ = 0;   // CPU time of this thread, without waiting
+  const std::int64_t threads_;
+  double seconds_ = 0;  // CPU time of this thread, without waiting
   std::int64_t moved_ = 0;
   memory packed_;  // a piece of the own contribution that lies in no run
 };

@@ -8,7 +8,8 @@
 
 namespace sheaf::shm {
 
-bool is_shared_out(const layout& at);
+// An owner's block from so many bytes on is worth that.
+std::int64_t worth_sharing(int world);
 // Where each owner's rows begin in a segment of sums, on pages of their own, and behind the last one where they end.
 std::vector<std::size_t> owner_places(const layout& at);
 

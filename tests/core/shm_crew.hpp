@@ -64,6 +64,9 @@ inline std::vector<std::string> run_threads(int world, const std::function<void(
 
 enum class views { none, own };
 
+// A block of which sums are shared out in these tests, whatever the number of ranks.
+constexpr std::int64_t worth_sharing = std::int64_t{256} << 10;
+
 class shm_crew {
  public:
   struct options {
@@ -85,7 +88,8 @@ class shm_crew {
           shm::engine::membership{.place = places_.back(),
                                   .rank = rank,
                                   .told = std::make_shared<wall_notices>(notes_, rank, with.timeout),
-                                  .pool_bytes = with.pool_bytes}));
+                                  .pool_bytes = with.pool_bytes,
+                                  .worth_sharing = worth_sharing}));
     }
   }
 

@@ -128,7 +128,7 @@ TEST(shm_reduce_scatter, owners_sum_their_rows) {
       crew others(world, 1 << 20);
       for (const auto& one : sum_cases) {
         const auto at = random_layout(draw, world, itemsize(one.type));
-        EXPECT_FALSE(shm::is_shared_out(at));
+        EXPECT_FALSE(ranks.engine(0).is_shared_out(at));
         expect_same_sums(ranks, others, at, one, draw());
       }
     }
@@ -145,11 +145,17 @@ TEST(shm_reduce_scatter, lopsided_sums_are_shared_out) {
       for (const std::int64_t outer : {1, 2}) {
         const auto size = itemsize(one.type);
         const auto at = make_layout(extents{outer, 1, 10}, 1, extents{1, 40'000 / size / outer, 77}, size);
-        EXPECT_TRUE(shm::is_shared_out(at));
+        EXPECT_TRUE(ranks.engine(0).is_shared_out(at));
         expect_same_sums(ranks, others, at, one, ++seed);
       }
     }
   }
+}
+
+TEST(shm_reduce_scatter, fewer_ranks_share_out_larger_blocks_alone) {
+  EXPECT_EQ(shm::worth_sharing(2), 8 * mib);
+  EXPECT_EQ(shm::worth_sharing(8), mib / 2);
+  EXPECT_EQ(shm::worth_sharing(500), mib / 4);
 }
 
 // Even blocks of more steps, or pieces, than there are buffers.

@@ -129,8 +129,12 @@ inline std::unique_ptr<shm::engine> engine_from(const std::filesystem::path& at,
   call first;
   auto came = meet.join(*told, first);
   require(came.place != nullptr, "no arena: " + came.why_not);
-  return std::make_unique<shm::engine>(shm::engine::membership{
-      .place = came.place, .rank = rank, .told = told, .lives = std::move(came.lives), .pool_bytes = pool_bytes});
+  return std::make_unique<shm::engine>(shm::engine::membership{.place = came.place,
+                                                               .rank = rank,
+                                                               .told = told,
+                                                               .lives = std::move(came.lives),
+                                                               .pool_bytes = pool_bytes,
+                                                               .worth_sharing = worth_sharing});
 }
 
 // body(engine) in a process for each rank.
