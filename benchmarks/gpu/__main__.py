@@ -56,8 +56,8 @@ CHOICES = """### Ways not taken, and taken
 
 Ratios are times of the other way over the first one's. Uneven blocks go by one group of broadcasts straight into place,
 but padded to the longest and by one even collective up to 32 KiB in all, and staged from 256 KiB to 8 MiB where blocks
-begin at no multiple of 16 B: by the group into memory where they do, and a copy from there. Sums go by all_to_all and in
-rank order; beside that, a group of NCCL's reduces, its all-reduce, and a gather of everything and the own sum. Eight
+begin at no multiple of 16 B: by the group into memory where they do, and a copy from there. Sums go by all_to_all and
+in rank order; beside that, a group of NCCL's reduces, its all-reduce, and a gather of everything and the own sum. Eight
 tensors in one call, packed, against eight calls. Ranks share the GPU as above.
 """
 

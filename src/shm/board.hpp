@@ -11,8 +11,9 @@
 
 namespace sheaf::shm {
 
-// Of all that lies in shared memory, here and in header.hpp; to be raised with any change.
-inline constexpr int layout_version = 3;
+// Of all that lies in shared memory, here and in header.hpp, and of what each rank works out by itself: plans, chunks,
+// what is worth what. To be raised with any change.
+inline constexpr int layout_version = 4;
 // A rank may be this many frames ahead of the slowest reader of its frames.
 inline constexpr std::uint64_t ring_slots = 4;
 inline constexpr int segment_count = 64;

@@ -27,7 +27,7 @@ void move_to(int core) {
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   CPU_ZERO(&one);
   CPU_SET(core, &one);
-  ::sched_setaffinity(0, sizeof one, &one);
+  if (::sched_setaffinity(0, sizeof one, &one) != 0) return;
   ::sched_setaffinity(0, sizeof allowed, &allowed);
 }
 

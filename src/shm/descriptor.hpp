@@ -22,6 +22,7 @@ class descriptor {
   }
 
   int number() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
   explicit operator bool() const { return number_ >= 0; }
 
  private:

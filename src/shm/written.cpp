@@ -8,9 +8,9 @@
 #include <sys/syscall.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -35,25 +35,29 @@ constexpr std::uint64_t mark_found_anew = 1 << 0, only_where_marked = 1 << 1;
 constexpr int user_faults_only = 1;
 constexpr std::uint64_t marks_alone = (1 << 15) | (1 << 13) | (1 << 12);
 
-// A file that shows this process; opened anew in a child of fork, where the old one would show the parent.
+// A file that shows this process, never closed; opened anew in a child of fork, where the old one would show the
+// parent, and where its number may be another file's by now.
 class own_file {
  public:
   explicit own_file(descriptor (*open)()) : open_(open) {}
 
   int number() {
-    const std::lock_guard lock(mutex_);
-    if (!file_ || process_ != ::getpid()) {
-      process_ = ::getpid();
-      file_ = open_();
+    auto now = known_.load();
+    for (;;) {
+      if (now.process == ::getpid()) return now.number;
+      auto opened = open_();
+      if (!opened) return -1;
+      if (known_.compare_exchange_strong(now, {::getpid(), opened.number()})) return opened.release();
     }
-    return file_.number();
   }
 
  private:
+  struct known {
+    int process = -1;
+    int number = -1;
+  };
   descriptor (*const open_)();
-  std::mutex mutex_;
-  descriptor file_;
-  int process_ = -1;
+  std::atomic<known> known_{known{}};
 };
 
 own_file& pagemap() {

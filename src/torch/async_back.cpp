@@ -225,6 +225,7 @@ void ties::tie(const tensor_list& results, const backward& how) const {
     if (!how.joins) return;
     edges.clear();
   }
+  // Of one tensor at least; one that stays joins nothing, so what leads nowhere has no sign and no node.
   const auto start = make_node<StartBackward>(at_start_->order, std::move(edges), how, at_start_->saved[how.of[0]]);
   for (const auto number : how.of) torch::autograd::set_history(results[number], start);
 }
