@@ -107,8 +107,8 @@ def all_gather(
             sizes are on the device. A count beyond the buffer is clamped, and the next call that is not captured in a
             graph raises.
         async_op: start the call and return a handle at once. `x` must not be written before its `wait()`. At most 64
-            calls of a group may be in flight. Of a CUDA tensor the call is put on the current stream, and `wait()`
-            makes the stream wait that is current then, not the host.
+            calls of a group may be in flight. Of a CUDA tensor the call goes by a stream of its own, behind what
+            the current one has to do, and `wait()` makes the stream wait that is current then, not the host.
 
     Returns:
         `Gathered(tensor, sizes)`, or a handle whose `wait()` returns it. Alone (no group, or a group of one) the tensor
