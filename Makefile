@@ -141,10 +141,13 @@ run-gpu-bench: build-gpu
 	@SHEAF_LIBRARY=$(CURDIR)/$(GPU_BUILD)/libsheaf.so PYTHONPATH=$(CURDIR)/python \
 	  $(GPU_PYTHON) -m benchmarks.gpu --kernels $(GPU_BUILD)/benchmarks/libplace_kernels.so
 
+STRICT_NVCC := -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-Wno-missing-field-initializers
+
 kernels: | .stamps/system-test ## compiles the CUDA kernels and their tests, where nvcc is there; runs nothing
 	$(say) "CUDA kernels"
 	@if command -v nvcc > /dev/null; then mkdir -p build-kernels; for file in $$(find src tests benchmarks -name '*.cu'); do \
-	  echo $$file; nvcc -std=c++20 -arch=sm_90 --expt-relaxed-constexpr -Iinclude -Isrc -c $$file -o build-kernels/out.o || exit 1; \
+	  echo $$file; nvcc -std=c++20 -arch=sm_90 --expt-relaxed-constexpr $(STRICT_NVCC) -Iinclude -Isrc -c $$file \
+	  -o build-kernels/out.o || exit 1; \
 	  done; else echo "skipped: no nvcc"; fi
 
 fuzz-test: $(VENV)/.ready | .stamps/system-test ## random bytes to the header decoder, FUZZ_SECONDS long

@@ -36,8 +36,12 @@ def test_a_group_of_one(case):
     run(1, case, "cuda")
 
 
+def test_sums_are_shared_out():
+    run(4, device_cases.heavy_gathers, "cuda", timeout=120)
+
+
 @pytest.mark.parametrize("case", async_cases.EVERY, ids=lambda case: case.__name__)
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
 def test_started_calls(world, case):
     run(world, case, "cuda", timeout=240)
 
