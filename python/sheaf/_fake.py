@@ -119,6 +119,14 @@ def _numbered(sizes: torch.Tensor) -> torch.Tensor:
     return sizes.new_empty([rows + 1, *others])
 
 
+def _clamped(given: torch.Tensor, capacity: int, group: str) -> torch.Tensor:
+    return given.new_empty(given.shape)
+
+
+def _moved(x: torch.Tensor, sizes: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
 def _alone(
     x: torch.Tensor, sizes: torch.Tensor | None, dim: int, op: str, mode: str, *, timeout: float | None = None
 ) -> torch.Tensor:
@@ -135,4 +143,7 @@ def register() -> None:
     register_fake("sheaf::reduce_scatter_coalesced_sized", _reduce_scatter_coalesced_sized)
     register_fake("sheaf::gather_sizes_coalesced", _gather_sizes_coalesced)
     register_fake("sheaf::numbered", _numbered)
+    register_fake("sheaf::clamped", _clamped)
+    register_fake("sheaf::compact", _moved)
+    register_fake("sheaf::spread", _moved)
     register_fake("sheaf::alone", _alone)

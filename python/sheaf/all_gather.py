@@ -11,7 +11,7 @@ from torch.utils._pytree import _register_namedtuple
 
 from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds, total
 from sheaf._call import call
-from sheaf._group import Group, Ranks, process_group, ranks
+from sheaf._group import Group, Ranks, ranks
 from sheaf._handle import Finished, Handle
 from sheaf._valid import gather_valid
 
@@ -129,8 +129,7 @@ def all_gather(
             refuse("all_gather", "sizes and valid cannot both be given", where, sized=True, later=async_op)
         if async_op:
             refuse("all_gather", "valid and async_op cannot both be given", where, sized=False, later=True)
-        of = process_group(group) if where.name and not is_compiling() else None
-        return Gathered(*gather_valid(x, valid, dim, grad, where, of, seconds(timeout)))
+        return Gathered(*gather_valid(x, valid, dim, grad, where, seconds(timeout)))
     given = None if sizes is None else rows("all_gather", sizes, where, later=async_op)
     if where.world > 1 and async_op:
         start = torch.ops.sheaf.start_all_gather

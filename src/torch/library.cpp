@@ -136,6 +136,27 @@ at::Tensor numbered(const at::Tensor& sizes) {
   return op.call(sizes);
 }
 
+void prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group,
+                   timeout_argument timeout) {
+  static const auto op = find_op<decltype(kernels::prepare_valid)>("sheaf::prepare_valid");
+  op.call(x, dim, world, group, timeout);
+}
+
+at::Tensor clamped(const at::Tensor& given, c10::SymInt capacity, const std::string& group) {
+  static const auto op = find_op<decltype(kernels::clamped)>("sheaf::clamped");
+  return op.call(given, std::move(capacity), group);
+}
+
+at::Tensor compact(const at::Tensor& blocks, const at::Tensor& sizes, std::int64_t dim) {
+  static const auto op = find_op<decltype(kernels::compact)>("sheaf::compact");
+  return op.call(blocks, sizes, dim);
+}
+
+at::Tensor spread(const at::Tensor& rows, const at::Tensor& sizes, std::int64_t dim) {
+  static const auto op = find_op<decltype(kernels::spread)>("sheaf::spread");
+  return op.call(rows, sizes, dim);
+}
+
 }  // namespace ops
 
 TORCH_LIBRARY(sheaf, library) {
@@ -159,6 +180,10 @@ TORCH_LIBRARY(sheaf, library) {
       "str group, *, float? timeout=None, int origin=0) -> Tensor[]");
   library.def("gather_sizes_coalesced(Tensor[] x, int[] dim, int world, str group, *, float? timeout=None) -> Tensor");
   library.def("numbered(Tensor sizes) -> Tensor");
+  library.def("prepare_valid(Tensor x, int dim, int world, str group, *, float? timeout=None) -> ()");
+  library.def("clamped(Tensor given, SymInt capacity, str group) -> Tensor");
+  library.def("compact(Tensor blocks, Tensor sizes, int dim) -> Tensor");
+  library.def("spread(Tensor rows, Tensor sizes, int dim) -> Tensor");
   library.class_<async_handle>("Handle");
   library.def(
       "start_all_gather(Tensor x, Tensor? sizes, int dim, int world, str grad, str group, *, float? timeout=None) -> "
@@ -193,6 +218,10 @@ TORCH_LIBRARY_IMPL(sheaf, CompositeExplicitAutograd, library) {
   library.impl("reduce_scatter_coalesced_sized", kernels::reduce_scatter_coalesced_sized);
   library.impl("gather_sizes_coalesced", kernels::gather_sizes_coalesced);
   library.impl("numbered", kernels::numbered);
+  library.impl("prepare_valid", kernels::prepare_valid);
+  library.impl("clamped", kernels::clamped);
+  library.impl("compact", kernels::compact);
+  library.impl("spread", kernels::spread);
   library.impl("alone", alone_op);
 }
 
@@ -203,6 +232,8 @@ TORCH_LIBRARY_IMPL(sheaf, Autograd, library) {
   library.impl("all_gather_coalesced", autograd::all_gather_coalesced);
   library.impl("all_gather_coalesced_sized", autograd::all_gather_coalesced_sized);
   library.impl("reduce_scatter_coalesced_sized", autograd::reduce_scatter_coalesced_sized);
+  library.impl("compact", autograd::compact);
+  library.impl("spread", autograd::spread);
 }
 
 }  // namespace sheaf

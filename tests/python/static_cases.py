@@ -81,10 +81,11 @@ def static_in_inference_mode(rank, world, device):
             assert got.sum().item() == 4 * world
 
 
-def static_compiled(rank, world, device):
-    """Under a compiler: the same, forward and backward, for counts that change."""
+def static_compiled(rank, world, device, backend="aot_eager"):
+    """Under a compiler: the same, forward and backward, for counts that change. One beyond its buffer is told by the
+    next call that is not compiled, and only by that."""
 
-    @torch.compile(backend="aot_eager", fullgraph=True)
+    @torch.compile(backend=backend, fullgraph=True)
     def step(x, count, dim):
         y, sizes = sheaf.all_gather(x * 2, dim, valid=count)
         return y * 3, sizes
@@ -100,6 +101,12 @@ def static_compiled(rank, world, device):
             y.backward(upstream[rank].to(device))
             truth = valid_gradient("sum", [one * 3 for one in upstream], counts, rank, dim, CAPACITY) * 2
             same(x.grad.cpu(), truth, f"gradient of {counts}")
+    x, count = torch.ones(CAPACITY, 2, device=device), torch.tensor(1, device=device)
+    sheaf.all_gather(x, valid=count)
+    y, sizes = step(x, count + CAPACITY * (rank == world - 1), 0)
+    assert sizes.tolist() == [1] * (world - 1) + [CAPACITY] and y.sum().item() == 12 * (world - 1 + CAPACITY)
+    assert "was clamped" in told(lambda: sheaf.all_gather(x, valid=count))
+    sheaf.all_gather(x, valid=count)
 
 
 def static_mistakes(rank, world, device):

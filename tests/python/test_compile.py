@@ -26,9 +26,15 @@ def opcheck(rank, world):
     ops = torch.ops.sheaf
     for table in (rows, rows.repeat(2, 1)):
         torch.library.opcheck(ops.numbered.default, (table,))
+    capacity = max(sizes)
+    torch.library.opcheck(ops.clamped.default, (rows, capacity, name))
+    torch.library.opcheck(ops.prepare_valid.default, (rows, 0, world, name), test_utils="test_schema")
     for recorded in (False, True):
         x = values(rank, (own, 3), torch.float64).requires_grad_(recorded)
         y = values(rank, (total, 3), torch.float64).requires_grad_(recorded)
+        blocks = values(rank, (world * capacity, 3), torch.float64).requires_grad_(recorded)
+        for op in (ops.compact, ops.spread):
+            torch.library.opcheck(op.default, (blocks, rows, 0))
         torch.library.opcheck(ops.gather_sizes.default, (x.detach(), 0, world, name))
         torch.library.opcheck(ops.alone.default, (x.detach(), None, 0, "all_gather", "sum"))
         for mode in MODES:

@@ -9,6 +9,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import sheaf
+import static_cases
 import test_async
 import test_coalesced_compile
 import test_compile
@@ -27,6 +28,7 @@ BODIES = {
     "order, given": (test_compile_order.independent, False),
     "a rank without use": (test_compile_order.keeps_in_step,),
     "a rank that leaves out a backward": (test_left_out.compiled_goes_on,),
+    "static shapes": (static_cases.static_compiled, "cpu"),
     "several tensors": (test_coalesced_compile.in_order,),
     "several tensors, other sizes": (test_coalesced_compile.compiled_gather, None),
     "several sums, other sizes": (test_coalesced_compile.compiled_scatter, test_coalesced_compile.table),

@@ -14,6 +14,11 @@ def test_like_one_process(engine, world):
     run(world, static_cases.static_shapes, "cpu")
 
 
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_compiled(engine, world):
+    run(world, static_cases.static_compiled, "cpu")
+
+
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_mistakes(engine, world):
     for texts in run(world, static_cases.static_mistakes, "cpu"):
