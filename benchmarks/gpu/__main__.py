@@ -17,12 +17,7 @@ BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
 
 PROMISES = """### What it must show
 
-Each by the worst case that it covers, of all that are measured. What is not met in such a case: Where one rank has
-twice its share, the padded way's local work along dim 1 is that of 4.4 to 5 copies of 512 MiB, and a copy without a
-flaw is as much faster and no more. Ranks that take turns on the GPU wait for one collective where the padded way waits
-for two, and small tensors for nothing else. Of 1 KiB an all-reduce of NCCL's takes less than the one all_to_all that
-sums in rank order need. And what one rank has nearly alone goes whole through every other rank, N bytes a link where
-the padded way takes 3 N in larger pieces: less than three times as long.
+Each by the worst case that it covers, of all that are measured.
 """
 KERNELS = """### Placing and packing
 
@@ -32,7 +27,8 @@ one device copy of N, beside `torch.cat` and one strided copy a rank.
 LOCAL = """### Local work
 
 What a rank's device does beside the collective, eight ranks. Along dim 0 Sheaf copies its own block; along dim 1 its
-kernel places all blocks. The padded way pads its own block, joins the padded ones and picks the rows that are real.
+kernel places all blocks. The padded way pads its own block, joins the padded ones and picks the rows that are real,
+after torch has copied each padded block from where NCCL left them to a tensor of its own.
 """
 WHOLE = """### Whole gathers, 4 ranks on one GPU
 

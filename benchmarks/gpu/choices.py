@@ -13,7 +13,7 @@ GRAINS = (16, 4, 2, 1)
 """What blocks begin at a multiple of, in bytes: a device moves so many at once."""
 GRAIN = GRAINS[0]
 
-GATHER = ["| N | pattern | blocks begin | broadcasts, ms | padded | staged |", "| --- " * 6 + "|"]
+GATHER = ["| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct |", "| --- " * 7 + "|"]
 BACK = ["| N | pattern | all_to_all and own sum, ms | reduces | all-reduce | gather and own sum |", "| --- " * 6 + "|"]
 SEVERAL = ["| N of each | pattern | one call, ms | eight calls |", "| --- " * 4 + "|"]
 
@@ -39,6 +39,13 @@ def padded(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     mine[: x.numel()].copy_(x)
     dist.all_gather_into_tensor(staging.view(-1), mine)
     return torch.cat([row[:size] for row, size in zip(staging, sizes, strict=True)])
+
+
+def direct(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """Every rank's block from it to every other, in one step."""
+    whole = x.new_empty(sum(sizes))
+    dist.all_to_all(list(whole.split(sizes)), [x] * len(sizes))
+    return whole
 
 
 def gathered(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
@@ -82,6 +89,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
                 "broadcasts": lambda x=x, sizes=sizes: broadcasts(x, sizes, sizes)[0],
                 "padded": lambda x=x, sizes=sizes: padded(x, sizes),
                 "staged": lambda x=x, sizes=sizes: staged(x, sizes),
+                "direct": lambda x=x, sizes=sizes: direct(x, sizes),
             }
             truth = sheaf.all_gather(x, sizes=sizes).tensor
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"

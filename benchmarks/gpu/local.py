@@ -11,10 +11,12 @@ ROW = 1024
 """Elements of a row, or chunks of an inner dim."""
 
 
-def padded_local(padded: list[torch.Tensor], own: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
-    """What the padded way does on the device beside its collective, which left `padded`; sizes being known."""
+def padded_local(landed: torch.Tensor, own: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
+    """What the padded way does on the device beside the collective's kernel; sizes being known. That leaves all blocks
+    in one memory of torch's, and its all_gather copies each from there to the tensor that was asked for."""
     padded_to(own, max(sizes), dim)
-    return without_padding(padded, sizes, dim)
+    blocks = [torch.empty_like(block).copy_(block) for block in landed]
+    return without_padding(blocks, sizes, dim)
 
 
 def sheaf_work(
@@ -36,18 +38,18 @@ def sheaf_work(
 def measure(kernels: Kernels | None, device: str, mib: int, pattern: str, dim: int, rounds: int) -> str:
     sizes = sizes_of(pattern, mib * MIB // (4 * ROW), WORLD)
     blocks = [torch.rand((rows, ROW) if dim == 0 else (ROW, rows), device=device) for rows in sizes]
-    padded = [padded_to(block, max(sizes), dim) for block in blocks]
+    landed = torch.stack([padded_to(block, max(sizes), dim) for block in blocks])
     whole, again = torch.cat(blocks, dim), torch.empty_like(torch.cat(blocks, dim))
     ways: dict[str, Body] = {
         "copy": lambda: again.copy_(whole),
-        "padded": lambda: padded_local(padded, blocks[0], sizes, dim),
+        "padded": lambda: padded_local(landed, blocks[0], sizes, dim),
     }
     if work := sheaf_work(kernels, blocks, sizes, dim, again):
         work()
         assert dim == 0 or torch.equal(again, whole), "placed wrongly"
         ways["sheaf"] = work
     ms = in_turns(ways, device, rounds, 10)
-    assert torch.equal(padded_local(padded, blocks[0], sizes, dim), whole), "the padded way is wrong"
+    assert torch.equal(padded_local(landed, blocks[0], sizes, dim), whole), "the padded way is wrong"
     ratio = f"{ms['padded'] / ms['sheaf']:.1f}x" if "sheaf" in ms else "not measured"
     times = [f"{ms[name]:.3f}" if name in ms else "" for name in ("copy", "padded", "sheaf")]
     return f"| {mib} MiB | {pattern} | {dim} | {' | '.join(times)} | {ratio} |"

@@ -9,8 +9,8 @@
 namespace sheaf::c10d_engine {
 namespace {
 
-// Ragged blocks of at most this, padded, go by one even collective: each message of a grouped one costs more.
-constexpr std::int64_t padded_bytes = std::int64_t{32} << 10;
+// Ragged results of at most this go from every rank to every other at once: by rings they take a step a rank.
+constexpr std::int64_t most_direct = std::int64_t{128} << 10;
 // Ragged results of these many bytes that begin anywhere are staged: NCCL copies what begins at multiples of 16 faster.
 constexpr std::int64_t least_staged = std::int64_t{256} << 10;
 constexpr std::int64_t most_staged = std::int64_t{8} << 20;
@@ -22,6 +22,13 @@ std::int64_t rounded(std::int64_t bytes) { return (bytes + grain - 1) / grain * 
 
 bool is_even(const layout& at) {
   return std::ranges::all_of(at.sizes, [&](std::int64_t rows) { return rows == at.sizes[0]; });
+}
+
+enum class way { even, direct, grouped };
+
+way way_of(const layout& at) {
+  if (is_even(at)) return way::even;
+  return at.bytes() <= most_direct ? way::direct : way::grouped;
 }
 
 bool is_staged(const layout& at) {
@@ -97,36 +104,30 @@ void collectives::all_gather(const call& now, const bundle& all) {
   const auto& only = all.parts()[0];
   if (at.bytes() == 0) return;
   steps run(by_, now, only.whole);
+  const auto how = way_of(at);
   const bool alone = all.parts().size() == 1;
-  const bool even = is_even(at);
-  const auto slot = rounded(std::ranges::max(at.sizes));
-  const auto world = static_cast<std::int64_t>(at.sizes.size());
-  const bool padded = !even && world * slot <= padded_bytes;
-
-  // Along dim 0 the blocks, one after another, are the result; else it is placed from there, and from the own one.
-  const bool in_place = alone && only.at.outer == 1 && !padded && (even || !is_staged(at));
+  // Along dim 0 the blocks, one after another, are the result; else it is placed from where they come to lie.
+  const bool in_place = alone && only.at.outer == 1 && (how != way::grouped || !is_staged(at));
   auto slots = at.sizes;
-  if (padded) {
-    slots = splits(world, slot);
-  } else if (!in_place && !even) {
-    std::ranges::transform(slots, slots.begin(), rounded);
-  }
+  if (!in_place && how != way::even) std::ranges::transform(slots, slots.begin(), rounded);
   const auto blocks =
       in_place ? as_tensor(only.whole) : run.scratch(std::accumulate(slots.begin(), slots.end(), std::int64_t{0}));
-  std::vector<at::Tensor> parts;
-  if (!even || !alone) parts = cut(blocks, slots, padded ? slots : at.sizes);
+  auto parts = cut(blocks, slots, at.sizes);
+
   auto block = as_tensor(only.own);
-  if (padded || !alone || (in_place && !even)) {
+  if (!alone || (in_place && how != way::even)) {
     block = parts[rank_];
     for (std::size_t i = 0; i < all.parts().size(); ++i) {
       const auto own = as_tensor(all.parts()[i].own);
       block.narrow(0, static_cast<std::int64_t>(all.own_place(i)), own.numel()).copy_(own);
     }
   }
-  if (even || padded) {
+  if (how == way::even) {
     run.gather_even(block, blocks);
+  } else if (how == way::direct) {
+    run.gather_directly(block, parts);
   } else {
-    run.gather_uneven(block, parts);
+    run.gather_grouped(block, parts);
   }
   if (in_place) return;
   auto from = one_after_another(bytes_of(blocks), slots);

@@ -82,7 +82,16 @@ void steps::broadcast_each(const std::vector<at::Tensor>& parts) {
   }
 }
 
-void steps::gather_uneven(at::Tensor block, std::vector<at::Tensor> parts) {
+void steps::gather_directly(const at::Tensor& block, std::vector<at::Tensor> parts) {
+  // What makes several operations one can send as well; Gloo, which cannot, has no lists of messages either.
+  if (!backend_->supportsCoalescing()) return gather_grouped(block, std::move(parts));
+  std::vector<at::Tensor> blocks(parts.size(), block);
+  const auto own = static_cast<std::size_t>(backend_->getRank());
+  blocks[own] = parts[own] = block.narrow(0, 0, 0);
+  finish([&] { return backend_->alltoall(parts, blocks, with<::c10d::AllToAllOptions>()); });
+}
+
+void steps::gather_grouped(at::Tensor block, std::vector<at::Tensor> parts) {
   parts[backend_->getRank()] = std::move(block);
   if (!backend_->supportsCoalescing()) return broadcast_each(parts);
   backend_->startCoalescing();

@@ -31,8 +31,9 @@ class steps {
 
   void gather_even(at::Tensor block, at::Tensor whole);
   // Each rank's block to its part on all others; the own one stays where it is. One operation, where the backend can
-  // make it one.
-  void gather_uneven(at::Tensor block, std::vector<at::Tensor> parts);
+  // make it one: from its rank to every other, or round by round.
+  void gather_directly(const at::Tensor& block, std::vector<at::Tensor> parts);
+  void gather_grouped(at::Tensor block, std::vector<at::Tensor> parts);
   void all_to_all(at::Tensor from, splits sent, at::Tensor to, splits received);
 
  private:
