@@ -19,7 +19,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 
-.PHONY: build build-gpu run-gpu-tests run-gpu-bench demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test slow-test slow-python-test consumer-test sources-test wheel-test clean \
+.PHONY: build build-gpu build-without-gpu run-gpu-tests run-gpu-bench demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test slow-test slow-python-test consumer-test sources-test wheel-test clean \
   help
 .DEFAULT_GOAL := build
 
@@ -119,7 +119,16 @@ build-gpu:
 test-gpu: ## CUDA tests: kernels, also under compute-sanitizer, and several ranks on one GPU; GPU_PYTHON has torch and pytest
 	@missing="$(NO_GPU)"; if [ -n "$$missing" ]; then echo "== GPU tests skipped: $$missing"; else $(MAKE) run-gpu-tests; fi
 
-run-gpu-tests: build-gpu
+# The same machine, where torch has CUDA: the library is to have no trace of it.
+build-without-gpu:
+	$(say) "build without CUDA"
+	@cmake -S . -B $(GPU_BUILD)/without -DSHEAF_CUDA=OFF -DSHEAF_TESTS=OFF -DSHEAF_WERROR=ON \
+	  -DPython_EXECUTABLE=$$(command -v $(GPU_PYTHON)) > /dev/null
+	@cmake --build $(GPU_BUILD)/without --target sheaf
+	@if { readelf -d $(GPU_BUILD)/without/libsheaf.so | grep NEEDED; nm -DC $(GPU_BUILD)/without/libsheaf.so; } \
+	  | grep -iE 'cuda|nccl'; then echo "a build without CUDA has this of it"; exit 1; fi
+
+run-gpu-tests: build-gpu build-without-gpu
 	$(say) "kernels"
 	@$(GPU_BUILD)/tests/cuda_tests --gtest_brief=1
 	$(say) "kernels under compute-sanitizer"

@@ -79,7 +79,8 @@ function(_sheaf_build_cuda)
   # CMake before 3.26 does not know how nvcc is asked for C++20. The core's conversions of narrow types are constexpr,
   # and serve the device as they are.
   target_compile_options(sheaf_kernels PRIVATE -std=c++20 --expt-relaxed-constexpr
-                                               -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
+                                               -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers
+                                               "$<$<BOOL:${SHEAF_WERROR}>:-Werror=all-warnings;-Xcompiler=-Werror>")
   set_target_properties(
     sheaf_kernels
     PROPERTIES CUDA_VISIBILITY_PRESET hidden

@@ -72,7 +72,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("kinds", KINDS, ids=" and ".join)
 def test_from_cpp(kinds, world):
     assert run(world, cpp_cases, kinds, timeout=240)[0] >= len(kinds)

@@ -103,7 +103,7 @@ def captured_with_sizes(rank, world, known, width, started):
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["learned", "given"])
-@pytest.mark.parametrize("width", [3, 200_000], ids=["padded", "grouped"])
+@pytest.mark.parametrize("width", [3, 200_000], ids=["direct", "grouped"])
 @pytest.mark.parametrize("started", [False, True], ids=["plain", "started"])
 def test_a_captured_graph_keeps_its_sizes(known, width, started):
     run(3, captured_with_sizes, known, width, started, timeout=120)
@@ -157,6 +157,7 @@ def test_inductor(known):
 
 
 def opcheck(rank, world):
+    """Of one tensor, of several, and of static shapes."""
     sizes = [2 + r for r in range(world)]
     rows, total, own = torch.tensor(sizes), sum(sizes), sizes[rank]
     name, ops = dist.group.WORLD.group_name, torch.ops.sheaf
@@ -167,7 +168,17 @@ def opcheck(rank, world):
         torch.library.opcheck(ops.all_gather.default, (x, 0, world, mode, name))
         torch.library.opcheck(ops.all_gather_sized.default, (x, rows, total, 0, world, mode, name))
         torch.library.opcheck(ops.reduce_scatter_sized.default, (y, rows, own, 0, world, mode, name))
+    both, table = [x, x.detach().t().contiguous()], rows.repeat(2, 1)
+    torch.library.opcheck(ops.all_gather_coalesced.default, (both, None, [0, 1], world, ["sum", "mean"], name))
+    sized = (both, table, [total] * 2, [0, 1], world, ["sum", "mean"], name, ["sum", "mean"])
+    torch.library.opcheck(ops.all_gather_coalesced_sized.default, sized)
+    counts = torch.tensor(sizes, device="cuda")
+    torch.library.opcheck(ops.clamped.default, (counts, max(sizes), name))
+    blocks = device_cases.values(rank, (world * max(sizes), 3), torch.float64).cuda().requires_grad_()
+    for op in (ops.compact, ops.spread):
+        torch.library.opcheck(op.default, (blocks, counts, 0))
 
 
-def test_opcheck():
-    run(2, opcheck, timeout=180)
+@pytest.mark.parametrize("world", [2, 4])
+def test_opcheck(world):
+    run(world, opcheck, timeout=240)

@@ -16,7 +16,7 @@ pytestmark = gpu.TESTS
 
 def without_sync(rank, world):
     """Forward and backward, sizes given and learned, along the first and another dim; small, ragged and even."""
-    for rows in (3, 2400):  # padded, and one by one
+    for rows in (3, 2400):  # every block to every rank at once, and one by one
         for sizes in ([rows + r for r in range(world)], [rows] * world):
             for dim in (0, 1):
                 shape = [257, 257]
@@ -63,45 +63,69 @@ def test_drop_ins_do_not_synchronise():
 
 
 def not_waiting(rank, world):
-    """The host runs ahead of a device that is busy: the calls return before it is done."""
+    """The host runs ahead of a device that is busy: calls, and backwards, return before it is done."""
     sizes = [70 + r for r in range(world)]
-    x = torch.ones(sizes[rank], 20_000, device="cuda")
-    sheaf.all_gather(x, sizes=sizes)
-    torch.cuda.synchronize()
-    busy = torch.cuda.Event()
-    torch.cuda._sleep(2_000_000_000)
-    busy.record()
-    y, _ = sheaf.all_gather(x, sizes=sizes)
-    assert not busy.query(), "the call waited for the device"
-    assert y.sum().item() == 20_000 * sum(sizes)
+    x = torch.ones(sizes[rank], 20_000, device="cuda", requires_grad=True)
+    upstream = torch.full((sum(sizes), 20_000), float(rank + 1), device="cuda")
+
+    def step(known):
+        y, _ = sheaf.all_gather(x, sizes=known)
+        y.backward(upstream)
+        return y
+
+    for known in (sizes, None):
+        step(known)  # sets up NCCL, and the allocator's memory
+        x.grad = None
+        torch.cuda.synchronize()
+        busy = torch.cuda.Event()
+        torch.cuda._sleep(2_000_000_000)
+        busy.record()
+        y = step(known)
+        assert not busy.query(), f"the call waited for the device, sizes {known}"
+        assert y.sum().item() == 20_000 * sum(sizes)
+        same(x.grad.cpu(), torch.full((sizes[rank], 20_000), world * (world + 1) / 2), "gradient")
+        x.grad = None
 
 
-def test_the_host_runs_ahead():
-    run(2, not_waiting)
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_host_runs_ahead(world):
+    run(world, not_waiting)
 
 
 def on_side_streams(rank, world):
-    """What a stream makes late is gathered late; memory that is dropped at once is not handed on too early."""
+    """What a stream makes late is gathered late, and so is a gradient; memory that is dropped at once is not handed on
+    too early."""
     sizes = [33 + 9 * r for r in range(world)]
     parts = [torch.full((rows, 15_000), float(r + 1)) for r, rows in enumerate(sizes)]
     for dim in (0, 1):
         truth = torch.cat([part if dim == 0 else part.t() for part in parts], dim)
-        kept = []
+        weight = torch.full_like(truth, float(rank + 1)).cuda()
+        kept, gradients = [], []
         stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
         for turn in range(6):
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(20_000_000)
-                x = (parts[rank] * (turn + 1)).cuda(non_blocking=True)
-                kept.append(sheaf.all_gather(x if dim == 0 else x.t(), dim, sizes=sizes).tensor)
-                del x
+                x = (parts[rank] * (turn + 1)).cuda(non_blocking=True).requires_grad_()
+                y = sheaf.all_gather(x if dim == 0 else x.t(), dim, sizes=sizes).tensor
+                late = weight * (turn + 1)
+            # torch runs it on the stream of the forward, whatever is current.
+            torch.autograd.backward(y, late if turn % 2 else late.clone())
+            kept.append(y.detach())
+            gradients.append(x.grad)
+            with torch.cuda.stream(stream):
+                del x, y, late
                 torch.full((200, 15_000), -1.0, device="cuda")  # takes what was dropped
         torch.cuda.current_stream().wait_stream(stream)
-        for turn, got in enumerate(kept):
+        for turn, (got, gradient) in enumerate(zip(kept, gradients, strict=True)):
             same(got.cpu(), truth * (turn + 1), f"turn {turn} along {dim}")
+            whole = torch.full_like(parts[rank], world * (world + 1) / 2 * (turn + 1))
+            same(gradient.cpu(), whole, f"gradient of turn {turn} along {dim}")
 
 
-def test_streams():
-    run(2, on_side_streams)
+@pytest.mark.parametrize("world", WORLDS)
+def test_streams(world):
+    run(world, on_side_streams)
 
 
 def waited_for_elsewhere(rank, world):
@@ -155,21 +179,26 @@ def kernels_of(body):
     return [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
 
 
-def first_dim(rank, world):
-    """Large ragged blocks along dim 0: nothing runs but NCCL and copies, and memory is the result's."""
-    sizes = [1000 + 200 * r for r in range(world)]
+def first_dim(rank, world, even, known):
+    """Large blocks along dim 0: nothing runs but NCCL and, of ragged ones, a copy of the own block; memory is the
+    result's."""
+    sizes = [1000 + 200 * r * (not even) for r in range(world)]
     x = torch.ones(sizes[rank], 4096, device="cuda")
-    sheaf.all_gather(x, sizes=sizes)
+    given = sizes if known else None
+    sheaf.all_gather(x, sizes=given)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    y, _ = sheaf.all_gather(x, sizes=sizes)
+    y, _ = sheaf.all_gather(x, sizes=given)
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated() - before
-    names = kernels_of(lambda: sheaf.all_gather(x, sizes=sizes))
-    return peak / y.nbytes, [name for name in names if "nccl" not in name.lower() and "Memcpy" not in name]
+    names = kernels_of(lambda: sheaf.all_gather(x, sizes=given))
+    copies = [name for name in names if "Memcpy" in name]
+    return peak / y.nbytes, len(copies), [name for name in names if "nccl" not in name.lower() and name not in copies]
 
 
-def test_first_dim_is_one_collective():
-    for peak, others in run(3, first_dim):
-        assert peak < 1.01 and others == [], (peak, others)
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "given"])
+@pytest.mark.parametrize("even", [False, True], ids=["ragged", "even"])
+def test_first_dim_is_one_collective(even, known):
+    for peak, copies, others in run(3, first_dim, even, known):
+        assert peak < 1.01 and copies <= 1 and others == [], (peak, copies, others)
