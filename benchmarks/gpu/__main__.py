@@ -15,9 +15,16 @@ from benchmarks.started import LATE_S
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
 
+LARGEST = 64 * 1024
+"""KiB of the largest whole gather."""
+
 PROMISES = """### What it must show
 
-Each by the worst case that it covers, of all that are measured.
+Each by the worst case that it covers, of all that are measured. Where it is not met: What one rank has nearly alone
+goes whole through every other rank, N bytes in and N out, where the padded way takes 3 N each; ranks that use the GPU
+at once can be three times as fast at most. In turns, results of more than 1 MiB go round by round, since that is
+faster at once, and take their turns each round. And of 1 KiB an all-reduce of NCCL's takes less than the one all_to_all
+that sums in rank order need.
 """
 KERNELS = """### Placing and packing
 
@@ -37,7 +44,7 @@ Over sockets, since ranks that share a GPU have no faster way. Ratios are times 
 AT_ONCE = """They use it at the same time, by NVIDIA's multi-process service, as ranks with a GPU each would.
 """
 IN_TURNS = """The GPU is one rank's at a time, for some milliseconds: what small tensors wait for is not the sockets
-but their turns, and all that counts is how many collectives there are.
+but their turns, and all that counts is how many steps there are.
 """
 TURNS = """### The same without the service
 
@@ -50,11 +57,12 @@ late has its result.
 """
 CHOICES = """### Ways not taken, and taken
 
-Ratios are times of the other way over the first one's. Uneven blocks go by one group of broadcasts straight into place,
-but padded to the longest and by one even collective up to 32 KiB in all, and staged from 256 KiB to 8 MiB where blocks
-begin at no multiple of 16 B: by the group into memory where they do, and a copy from there. Sums go by all_to_all and
-in rank order; beside that, a group of NCCL's reduces, its all-reduce, and a gather of everything and the own sum. Eight
-tensors in one call, packed, against eight calls. Ranks share the GPU as above.
+Ratios are times of the other way over the first one's. Uneven blocks go by one group of broadcasts straight into place.
+Up to 1 MiB in all they go directly, from every rank to every other at once, as long as none sends more than 3 MiB so
+(between two ranks up to 256 KiB); and up to 8 MiB they are staged where they begin at no multiple of 16 B: by the group
+into memory where they do, and a copy from there. `padded` is to pad to the longest and one even collective. Sums go by
+all_to_all and in rank order; beside that, a group of NCCL's reduces, its all-reduce, and a gather of everything and the
+own sum. Eight tensors in one call, packed, against eight calls. Ranks share the GPU as above.
 """
 
 
@@ -69,22 +77,25 @@ def section(device: str, library: str | None, quick: bool) -> str:
     moves = kernels.table(library) if library else []
     say("local work")
     passes = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
+    sizes = [1, 256] if quick else [1, 64, 1024, 4096, LARGEST]
     with ranks.at_once(device) as together:
         say(f"whole gathers, four ranks {'at once' if together else 'in turns'}")
-        gathers = whole.table(device, 4, [1, 256] if quick else [1, 64, 1024, 64 * 1024], 3 if quick else 9)
+        gathers = whole.table(device, 4, sizes, 3 if quick else 9)
         say("other ways")
         kibs = [1, 64] if quick else [1, 16, 64, 256, 1024, 4096, 16384, 65536]
         others = choices.tables(device, 4, kibs, 3 if quick else 9)
     turns = []
     if together and not quick:
         say("whole gathers, four ranks in turns")
-        turns = whole.table(device, 4, [1, 64 * 1024], 5)
+        turns = whole.table(device, 4, sizes, 5, "in turns")
     say("calls that are started")
     starts = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)
-    promised = [*must_show.placing(moves), *must_show.local_work(passes), *must_show.whole_gathers(gathers, "")]
+    promised = [*must_show.placing(moves), *must_show.local_work(passes), *must_show.starts(starts)]
     if turns:
-        promised += must_show.whole_gathers(turns, ", in turns")
-    promised += must_show.starts(starts)
+        largest = f"{LARGEST} KiB"
+        promised += must_show.whole_gathers(turns, ", in turns, 64 MiB", largest.__eq__)
+        promised += must_show.whole_gathers(turns, ", in turns, less than that", largest.__ne__)
+    promised += must_show.whole_gathers(gathers, ", at once" if together else ", in turns")
     how = "medians of ways that take turns, on the slowest rank"
     told = {
         f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; {how}.\n": [],
@@ -118,8 +129,13 @@ def main() -> None:
     if args.rank:
         part, rank, world, store, device, kibs, rounds = args.rank
         ranks.join(int(rank), int(world), store, device)
-        body = {"whole": whole, "started": started, "choices": choices}[part].rank_body
-        body(device, [int(kib) for kib in kibs.split(",")], int(rounds))
+        bodies = {
+            "whole": whole.rank_body,
+            "in turns": whole.in_turns_body,
+            "started": started.rank_body,
+            "choices": choices.rank_body,
+        }
+        bodies[part](device, [int(kib) for kib in kibs.split(",")], int(rounds))
         dist.destroy_process_group()
         return
     text = section(args.device, args.kernels, args.quick)

@@ -46,8 +46,9 @@ def local_work(lines: list[str]) -> list[Promise]:
     return [at_least("local work, beside the padded way's", 5, "x", rows, lambda row: number(row[6]))]
 
 
-def whole_gathers(lines: list[str], how: str) -> list[Promise]:
-    rows = rows_of(lines)
+def whole_gathers(lines: list[str], how: str, only: Callable[[str], bool] = lambda n: True) -> list[Promise]:
+    """Of the rows whose N is such a one."""
+    rows = [row for row in rows_of(lines) if only(row[0])]
 
     def gather(row: Row) -> float:
         return min(number(row[4]), number(row[5]))

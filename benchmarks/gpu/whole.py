@@ -2,6 +2,7 @@
 """Whole gathers of ranks that share one GPU, beside the padded way."""
 
 import itertools
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ ROW = 1024
 """Elements in a row, at most."""
 
 
-def rank_body(device: str, kibs: list[int], rounds: int) -> None:
+def rank_body(device: str, kibs: list[int], rounds: int, calls_of: Callable[[int], int] = calls_of) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     for kib, dim, pattern in itertools.product(kibs, (0, 1), ("even", "skew 2", "heavy")):
         row = min(ROW, max(1, kib * 1024 // (4 * 4 * world)))
@@ -29,6 +30,11 @@ def rank_body(device: str, kibs: list[int], rounds: int) -> None:
             print(f"| {kib} KiB | {dim} | {pattern} | {' | '.join(cells)} |", flush=True)
 
 
+def in_turns_body(device: str, kibs: list[int], rounds: int) -> None:
+    """Where each call waits for its turns, some milliseconds, few in a row tell as much as many."""
+    rank_body(device, kibs, rounds, lambda kib: min(calls_of(kib), 4))
+
+
 def ways_of(x: torch.Tensor, upstream: torch.Tensor, sizes: list[int], dim: int) -> dict[str, Body]:
     assert torch.equal(sheaf.all_gather(x, dim).tensor, padded_gather(x, dim)), "the ways differ"
     return {
@@ -40,6 +46,6 @@ def ways_of(x: torch.Tensor, upstream: torch.Tensor, sizes: list[int], dim: int)
     }
 
 
-def table(device: str, world: int, kibs: list[int], rounds: int) -> list[str]:
+def table(device: str, world: int, kibs: list[int], rounds: int, part: str = "whole") -> list[str]:
     head = "| N | dim | pattern | padded way, ms | sheaf, learned | sheaf, given | all-reduce, ms | sheaf's backward |"
-    return [head, "| --- " * 8 + "|", *lines_of("whole", device, world, kibs, rounds)]
+    return [head, "| --- " * 8 + "|", *lines_of(part, device, world, kibs, rounds)]

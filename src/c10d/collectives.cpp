@@ -9,10 +9,14 @@
 namespace sheaf::c10d_engine {
 namespace {
 
-// Ragged results of at most this go from every rank to every other at once: by rings they take a step a rank.
-constexpr std::int64_t most_direct = std::int64_t{128} << 10;
-// Ragged results of these many bytes that begin anywhere are staged: NCCL copies what begins at multiples of 16 faster.
-constexpr std::int64_t least_staged = std::int64_t{256} << 10;
+// Ragged results of at most this go from every rank to every other at once: round by round they take a step a rank.
+// Between two ranks that is one step anyway.
+constexpr std::int64_t most_direct = std::int64_t{1} << 20;
+constexpr std::int64_t most_direct_of_two = std::int64_t{256} << 10;
+// But no rank sends more than this: round by round each sends everything once.
+constexpr std::int64_t most_sent = std::int64_t{3} << 20;
+// Up to this, what begins anywhere is staged where it goes round by round: NCCL copies what begins at multiples of 16
+// faster.
 constexpr std::int64_t most_staged = std::int64_t{8} << 20;
 // From here on an owner of much more than the others has its sums shared out.
 constexpr std::int64_t large_block = std::int64_t{1} << 20;
@@ -28,11 +32,13 @@ enum class way { even, direct, grouped };
 
 way way_of(const layout& at) {
   if (is_even(at)) return way::even;
-  return at.bytes() <= most_direct ? way::direct : way::grouped;
+  const auto world = static_cast<std::int64_t>(at.sizes.size());
+  const bool is_small = at.bytes() <= (world > 2 ? most_direct : most_direct_of_two);
+  return is_small && (world - 1) * std::ranges::max(at.sizes) <= most_sent ? way::direct : way::grouped;
 }
 
 bool is_staged(const layout& at) {
-  if (at.bytes() < least_staged || at.bytes() > most_staged) return false;
+  if (at.bytes() > most_staged) return false;
   for (std::size_t rank = 0; rank < at.sizes.size(); ++rank) {
     if (at.sizes[rank] > 0 && at.offsets[rank] % grain != 0) return true;
   }

@@ -109,15 +109,17 @@ def on_side_streams(rank, world):
                 x = (parts[rank] * (turn + 1)).cuda(non_blocking=True).requires_grad_()
                 y = sheaf.all_gather(x if dim == 0 else x.t(), dim, sizes=sizes).tensor
                 late = weight * (turn + 1)
-            # torch runs it on the stream of the forward, whatever is current.
-            torch.autograd.backward(y, late if turn % 2 else late.clone())
+            if turn % 2:  # or made on the current stream, and late there
+                torch.cuda._sleep(20_000_000)
+                late = weight * (turn + 1)
+            torch.autograd.backward(y, late)  # on the stream of the forward, whatever is current
             kept.append(y.detach())
-            gradients.append(x.grad)
+            gradients.append((x.grad, late))
             with torch.cuda.stream(stream):
-                del x, y, late
+                del x, y
                 torch.full((200, 15_000), -1.0, device="cuda")  # takes what was dropped
         torch.cuda.current_stream().wait_stream(stream)
-        for turn, (got, gradient) in enumerate(zip(kept, gradients, strict=True)):
+        for turn, (got, (gradient, _)) in enumerate(zip(kept, gradients, strict=True)):
             same(got.cpu(), truth * (turn + 1), f"turn {turn} along {dim}")
             whole = torch.full_like(parts[rank], world * (world + 1) / 2 * (turn + 1))
             same(gradient.cpu(), whole, f"gradient of turn {turn} along {dim}")
