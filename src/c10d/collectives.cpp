@@ -5,45 +5,13 @@
 #include <numeric>
 
 #include "c10d/steps.hpp"
+#include "core/way.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
 
-// Ragged results of at most this go from every rank to every other at once: round by round they take a step a rank.
-// Between two ranks that is one step anyway.
-constexpr std::int64_t most_direct = std::int64_t{1} << 20;
-constexpr std::int64_t most_direct_of_two = std::int64_t{256} << 10;
-// But no rank sends more than this: round by round each sends everything once.
-constexpr std::int64_t most_sent = std::int64_t{3} << 20;
-// Up to this, what begins anywhere is staged where it goes round by round: NCCL copies what begins at multiples of 16
-// faster.
-constexpr std::int64_t most_staged = std::int64_t{8} << 20;
 // From here on an owner of much more than the others has its sums shared out.
 constexpr std::int64_t large_block = std::int64_t{1} << 20;
-constexpr std::int64_t grain = 16;  // of vectors, and a multiple of every element's size
-
-std::int64_t rounded(std::int64_t bytes) { return (bytes + grain - 1) / grain * grain; }
-
-bool is_even(const layout& at) {
-  return std::ranges::all_of(at.sizes, [&](std::int64_t rows) { return rows == at.sizes[0]; });
-}
-
-enum class way { even, direct, grouped };
-
-way way_of(const layout& at) {
-  if (is_even(at)) return way::even;
-  const auto world = static_cast<std::int64_t>(at.sizes.size());
-  const bool is_small = at.bytes() <= (world > 2 ? most_direct : most_direct_of_two);
-  return is_small && (world - 1) * std::ranges::max(at.sizes) <= most_sent ? way::direct : way::grouped;
-}
-
-bool is_staged(const layout& at) {
-  if (at.bytes() > most_staged) return false;
-  for (std::size_t rank = 0; rank < at.sizes.size(); ++rank) {
-    if (at.sizes[rank] > 0 && at.offsets[rank] % grain != 0) return true;
-  }
-  return false;
-}
 
 // What the busiest rank receives if every owner sums its own rows, against even shares that are then handed on. The
 // second round must be worth it.
@@ -57,11 +25,11 @@ bool is_shared_out(const layout& at) {
 
 // How many bytes of the blocks, one after another, each rank sums: even shares of whole vectors.
 splits even_shares(std::int64_t bytes, std::int64_t world) {
-  const auto vectors = rounded(bytes) / grain;
+  const auto vectors = whole_vectors(bytes) / vector_bytes;
   splits shares;
   for (std::int64_t rank = 0; rank < world; ++rank) {
-    const auto first = vectors * rank / world * grain;
-    shares.push_back(std::min(vectors * (rank + 1) / world * grain, bytes) - first);
+    const auto first = vectors * rank / world * vector_bytes;
+    shares.push_back(std::min(vectors * (rank + 1) / world * vector_bytes, bytes) - first);
   }
   return shares;
 }
@@ -113,12 +81,13 @@ void collectives::all_gather(const call& now, const bundle& all) {
   const auto how = way_of(at);
   const bool alone = all.parts().size() == 1;
   // Along dim 0 the blocks, one after another, are the result; else it is placed from where they come to lie.
-  const bool in_place = alone && only.at.outer == 1 && (how != way::grouped || !is_staged(at));
+  const bool in_place = alone && only.at.outer == 1 && how != way::staged;
   auto slots = at.sizes;
-  if (!in_place && how != way::even) std::ranges::transform(slots, slots.begin(), rounded);
+  if (!in_place && how != way::even) std::ranges::transform(slots, slots.begin(), whole_vectors);
   const auto blocks =
       in_place ? as_tensor(only.whole) : run.scratch(std::accumulate(slots.begin(), slots.end(), std::int64_t{0}));
-  auto parts = cut(blocks, slots, at.sizes);
+  std::vector<at::Tensor> parts;
+  if (!alone || how != way::even) parts = cut(blocks, slots, at.sizes);
 
   auto block = as_tensor(only.own);
   if (!alone || (in_place && how != way::even)) {
