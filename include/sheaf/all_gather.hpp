@@ -24,7 +24,7 @@ struct all_gather_options {
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
   // For static shapes: one integer on x's device, how many of its rows are valid. All ranks' buffers have the same
   // rows; the result has all of them, valid ones first and in rank order, the rest zero. A count beyond the buffer is
-  // clamped, and the next call that is not captured in a graph throws.
+  // clamped, and the next call with one that is not captured in a graph throws.
   std::optional<at::Tensor> valid = std::nullopt;
 };
 

@@ -18,6 +18,7 @@ def register() -> None:
         "all_gather_coalesced_sized",
         "reduce_scatter_coalesced_sized",
         "numbered",  # of the call before it
+        "prepare_valid",
         "clamped",  # leaves word for a later call
     ]
     ops = [getattr(torch.ops.sheaf, name).default for name in names]

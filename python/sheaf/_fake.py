@@ -119,6 +119,12 @@ def _numbered(sizes: torch.Tensor) -> torch.Tensor:
     return sizes.new_empty([rows + 1, *others])
 
 
+def _prepare_valid(
+    x: torch.Tensor, dim: int, world: int, group: str, look: bool, *, timeout: float | None = None
+) -> torch.Tensor:
+    return _sizes(world)
+
+
 def _clamped(given: torch.Tensor, capacity: int, group: str) -> torch.Tensor:
     return given.new_empty(given.shape)
 
@@ -143,6 +149,7 @@ def register() -> None:
     register_fake("sheaf::reduce_scatter_coalesced_sized", _reduce_scatter_coalesced_sized)
     register_fake("sheaf::gather_sizes_coalesced", _gather_sizes_coalesced)
     register_fake("sheaf::numbered", _numbered)
+    register_fake("sheaf::prepare_valid", _prepare_valid)
     register_fake("sheaf::clamped", _clamped)
     register_fake("sheaf::compact", _moved)
     register_fake("sheaf::spread", _moved)

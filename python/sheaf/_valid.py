@@ -23,16 +23,17 @@ def gather_valid(
     _check(x, valid, dim, grad, where)
     dim %= x.ndim
     capacity = x.shape[dim]
-    if not is_compiling():
-        call(torch.ops.sheaf.prepare_valid, x, dim, where.world, where.name, timeout=limit)
+    look = not is_compiling()  # which waits for the device
+    name = where.name if where.world > 1 else ""  # alone, no engine of the group's is asked for
+    call(torch.ops.sheaf.prepare_valid, x, dim, where.world, name, look, timeout=limit)
     given = valid.detach().reshape(1).to(torch.int64)
     if where.world > 1:
         ones = torch.ones(where.world, dtype=torch.int64, device="cpu")
         op = torch.ops.sheaf.all_gather_sized
-        given = call(op, given, ones, where.world, 0, where.world, "sum", where.name, grad="own", timeout=limit)
+        given = call(op, given, ones, where.world, 0, where.world, "sum", name, grad="own", timeout=limit)
         total = where.world * capacity
-        x = call(op, x, ones * capacity, total, dim, where.world, "sum", where.name, grad=grad, timeout=limit)
-    sizes = torch.ops.sheaf.clamped(given, capacity, where.name)
+        x = call(op, x, ones * capacity, total, dim, where.world, "sum", name, grad=grad, timeout=limit)
+    sizes = torch.ops.sheaf.clamped(given, capacity, name)
     return torch.ops.sheaf.compact(x, sizes, dim), sizes
 
 

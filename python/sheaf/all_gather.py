@@ -104,8 +104,8 @@ def all_gather(
         timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
         valid: for static shapes: one integer on the device of `x`, how many of its rows are valid. All ranks' buffers
             have the same rows; the result has all of them, valid rows first and in rank order, the rest zero, and the
-            sizes are on the device. A count beyond the buffer is clamped, and the next call that is neither captured
-            in a graph nor compiled raises.
+            sizes are on the device. A count beyond the buffer is clamped, and the next call with `valid` that is
+            neither captured in a graph nor compiled raises.
         async_op: start the call and return a handle at once. `x` must not be written before its `wait()`. At most 64
             calls of a group may be in flight. Of a CUDA tensor the call goes by a stream of its own, behind what
             the current one has to do, and `wait()` makes the stream wait that is current then, not the host.

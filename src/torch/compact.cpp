@@ -5,11 +5,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
+#include "torch/errors.hpp"
 #include "torch/ops.hpp"
 #include "torch/tensors.hpp"
 
@@ -69,18 +69,33 @@ at::Tensor moved(const at::Tensor& x, const route& by, std::int64_t dim) {
   const auto words = contiguous(x).unsqueeze(-1).view(word_of(x.element_size()));
   std::vector<std::int64_t> shape(words.dim(), 1);
   shape[dim] = x.size(dim);
-  const auto zero = at::zeros({}, words.options());
-  const auto rows = at::where(by.is_there.view(shape), words.index_select(dim, by.from), zero);
+  auto rows = words.index_select(dim, by.from);
+  rows.masked_fill_(by.is_there.logical_not().view(shape), 0);
   return rows.view(x.scalar_type()).squeeze(-1);
+}
+
+// Throws value_error. What the sizes are is on the device: only how many.
+void check(const char* op, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
+  const auto refuse_unless = [op](bool is_right, const std::string& why) {
+    if (!is_right) throw value_error(op + std::string(": ") + why);
+  };
+  refuse_unless(0 <= dim && dim < x.dim(), "dim must be from 0 to " + std::to_string(x.dim() - 1));
+  refuse_unless(sizes.dim() == 1 && sizes.scalar_type() == at::kLong && sizes.device() == x.device(),
+                "sizes must be int64 and 1-d, on the tensor's device");
+  refuse_unless(sizes.size(0) > 0 && x.size(dim) % sizes.size(0) == 0, std::to_string(x.size(dim)) +
+                                                                           " rows are not blocks of equal rows of " +
+                                                                           std::to_string(sizes.size(0)) + " ranks");
 }
 
 }  // namespace
 
 at::Tensor kernels::compact(const at::Tensor& blocks, const at::Tensor& sizes, std::int64_t dim) {
+  translated([&] { check("compact", blocks, sizes, dim); });
   return moved(blocks, to_front(sizes, blocks.size(dim)), dim);
 }
 
 at::Tensor kernels::spread(const at::Tensor& rows, const at::Tensor& sizes, std::int64_t dim) {
+  translated([&] { check("spread", rows, sizes, dim); });
   return moved(rows, to_blocks(sizes, rows.size(dim)), dim);
 }
 
@@ -89,33 +104,32 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using op = at::Tensor (*)(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim);
+using mover = at::Tensor (*)(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim);
 
-at::Tensor below(op way, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
+at::Tensor below(mover op, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return way(x, sizes, dim);
+  return op(x, sizes, dim);
 }
 
-// Each op's backward is the other.
-template <op way, op back>
-struct MoveRows : torch::autograd::Function<MoveRows<way, back>> {
+template <mover op, mover adjoint>
+struct MoveRows : torch::autograd::Function<MoveRows<op, adjoint>> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
     ctx->save_for_backward({sizes});
     ctx->saved_data["dim"] = dim;
-    return below(way, x, sizes, dim);
+    return below(op, x, sizes, dim);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     variable_list inputs(3);
-    inputs[0] = back(grads[0], ctx->get_saved_variables()[0], ctx->saved_data["dim"].toInt());
+    inputs[0] = adjoint(grads[0], ctx->get_saved_variables()[0], ctx->saved_data["dim"].toInt());
     return inputs;
   }
 };
 
-template <op way, op back>
+template <mover op, mover adjoint>
 at::Tensor recorded(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
-  if (c10::GradMode::is_enabled() && x.requires_grad()) return MoveRows<way, back>::apply(x, sizes, dim);
-  return below(way, x, sizes, dim);
+  if (c10::GradMode::is_enabled() && x.requires_grad()) return MoveRows<op, adjoint>::apply(x, sizes, dim);
+  return below(op, x, sizes, dim);
 }
 
 }  // namespace

@@ -136,10 +136,10 @@ at::Tensor numbered(const at::Tensor& sizes) {
   return op.call(sizes);
 }
 
-void prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group,
-                   timeout_argument timeout) {
+at::Tensor prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group, bool look,
+                         timeout_argument timeout) {
   static const auto op = find_op<decltype(kernels::prepare_valid)>("sheaf::prepare_valid");
-  op.call(x, dim, world, group, timeout);
+  return op.call(x, dim, world, group, look, timeout);
 }
 
 at::Tensor clamped(const at::Tensor& given, c10::SymInt capacity, const std::string& group) {
@@ -180,7 +180,7 @@ TORCH_LIBRARY(sheaf, library) {
       "str group, *, float? timeout=None, int origin=0) -> Tensor[]");
   library.def("gather_sizes_coalesced(Tensor[] x, int[] dim, int world, str group, *, float? timeout=None) -> Tensor");
   library.def("numbered(Tensor sizes) -> Tensor");
-  library.def("prepare_valid(Tensor x, int dim, int world, str group, *, float? timeout=None) -> ()");
+  library.def("prepare_valid(Tensor x, int dim, int world, str group, bool look, *, float? timeout=None) -> Tensor");
   library.def("clamped(Tensor given, SymInt capacity, str group) -> Tensor");
   library.def("compact(Tensor blocks, Tensor sizes, int dim) -> Tensor");
   library.def("spread(Tensor rows, Tensor sizes, int dim) -> Tensor");

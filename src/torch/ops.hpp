@@ -45,8 +45,8 @@ std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const a
 at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, const std::string& group,
                                   timeout_argument timeout);
 at::Tensor numbered(const at::Tensor& sizes);
-void prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group,
-                   timeout_argument timeout);
+at::Tensor prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group, bool look,
+                         timeout_argument timeout);
 at::Tensor clamped(const at::Tensor& given, c10::SymInt capacity, const std::string& group);
 at::Tensor compact(const at::Tensor& blocks, const at::Tensor& sizes, std::int64_t dim);
 at::Tensor spread(const at::Tensor& rows, const at::Tensor& sizes, std::int64_t dim);
@@ -80,10 +80,12 @@ at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::in
 // Sizes, and behind them, in one row more, the number of the last call that this thread made: what a compiled backward
 // is given, since its trace came before the call.
 at::Tensor numbered(const at::Tensor& sizes);
-// Of static shapes: what every call that is neither captured nor compiled looks at first.
-void prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
-                   timeout_argument timeout);
-// Counts within a buffer's rows. The next prepare_valid of this group raises where one was not.
+// Of static shapes: every rank's rows, which must be the same; compared on the host. A call that is captured compares
+// nothing: one like it came first. `look`: waits for the device, to raise if an earlier count was too large.
+at::Tensor prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group, bool look,
+                         timeout_argument timeout);
+// Counts within a buffer's rows. Where one was not, the next prepare_valid that looks, of this group and device,
+// raises.
 at::Tensor clamped(const at::Tensor& given, c10::SymInt capacity, std::string group);
 // Of blocks of equal rows, one after another along `dim`, the first sizes[r] rows of each, then zeros.
 at::Tensor compact(const at::Tensor& blocks, const at::Tensor& sizes, std::int64_t dim);

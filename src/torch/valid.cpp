@@ -38,7 +38,7 @@ struct locked_state {
     return guards_all;
   }
   static state& find(const std::shared_ptr<engine>& of) {
-    static auto& all = *new std::map<const engine*, state>;  // devices go before what is static
+    static auto& all = *new std::map<const engine*, state>;  // never freed: devices go before what is static
     std::erase_if(all, [](const auto& one) { return one.second.of.expired(); });
     auto& found = all[of.get()];
     found.of = of;
@@ -70,6 +70,10 @@ bool is_capturing(const at::Tensor& x) {
   return work && work->is_capturing();
 }
 
+void wait_for_device(const at::Tensor& x) {
+  if (!x.is_cpu()) c10::impl::VirtualGuardImpl(x.device().type()).synchronizeDevice(x.device().index());
+}
+
 [[noreturn]] void refuse_unprepared() {
   throw value_error("all_gather: call with valid once before it is captured: the call sets up what it needs");
 }
@@ -79,7 +83,16 @@ at::Tensor alarm_on(state& now, const at::Tensor& x) {
   if (alarm.defined()) return alarm;
   if (is_capturing(x)) refuse_unprepared();
   const c10::InferenceMode off(false);  // calls outside of that mode write into it, too
-  return alarm = at::zeros({}, x.options().dtype(at::kBool).requires_grad(false));
+  alarm = at::zeros({}, x.options().dtype(at::kBool).requires_grad(false));
+  wait_for_device(alarm);  // other streams may write into it next
+  return alarm;
+}
+
+// Graphs that were captured write into it for good.
+void keep(const at::Tensor& alarm) {
+  static auto& kept = *new std::map<const void*, at::Tensor>;
+  const std::lock_guard lock(locked_state::mutex());
+  kept.emplace(alarm.const_data_ptr(), alarm);
 }
 
 void refuse_other_capacities(const std::vector<std::int64_t>& rows) {
@@ -87,47 +100,54 @@ void refuse_other_capacities(const std::vector<std::int64_t>& rows) {
   throw value_error("all_gather: with valid all ranks' buffers must have the same rows, got " + list(rows));
 }
 
+void raise_if_clamped(const at::Tensor& alarm) {
+  wait_for_device(alarm);  // graphs may run on any stream, and all ranks must see the same
+  if (!alarm.item<bool>()) return;
+  alarm.zero_();
+  throw value_error(
+      "all_gather: in an earlier call a rank's `valid` was negative or beyond its buffer's rows, and was clamped");
+}
+
 }  // namespace
 
-// Every eager call compares capacities, on the host, and looks whether an earlier count was too large. A captured one
-// does neither: an eager one like it came first.
-void kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
-                            timeout_argument timeout) {
-  translated([&] {
+at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
+                                  bool look, timeout_argument timeout) {
+  return translated([&] {
     const auto moves = find_engine(group);
     if (is_capturing(x)) {
       locked_state known(moves);
       if (!known.now.seen.contains(kind_of(x, dim))) refuse_unprepared();
-      return;
+      return sizes_tensor(std::vector(world, x.size(dim)));
     }
-    if (world > 1) refuse_other_capacities(sizes_of(ops::gather_sizes(x, dim, world, group, timeout)));
+    auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout) : sizes_tensor({x.size(dim)});
+    refuse_other_capacities(sizes_of(rows));
     const auto alarm = [&] {
       locked_state known(moves);
       known.now.seen.insert(kind_of(x, dim));
       return alarm_on(known.now, x);
     }();
-    // Graphs may run on any stream, and all ranks must see the same.
-    if (!x.is_cpu()) c10::impl::VirtualGuardImpl(x.device().type()).synchronizeDevice(x.device().index());
-    if (!alarm.item<bool>()) return;
-    alarm.zero_();
-    throw value_error(
-        "all_gather: in an earlier call a rank's `valid` was negative or beyond its buffer's rows, and was clamped");
+    if (look) raise_if_clamped(alarm);
+    return rows;
   });
 }
 
 at::Tensor kernels::clamped(const at::Tensor& given, c10::SymInt capacity, std::string group) {
   return translated([&] {
     auto sizes = given.clamp(0, capacity.expect_int());
-    locked_state known(find_engine(group));
-    alarm_on(known.now, given).logical_or_(sizes.ne(given).any());
+    auto alarm = [&, moves = find_engine(group)] {
+      locked_state known(moves);
+      return alarm_on(known.now, given);
+    }();
+    if (is_capturing(given)) keep(alarm);
+    alarm.logical_or_(sizes.ne(given).any());
     return sizes;
   });
 }
 
 gathered gather_valid(const at::Tensor& x, const all_gather_options& options) {
-  const auto group = options.group.name();
-  const auto timeout = seconds_of(options.timeout);
   const std::int64_t world = options.group.world();
+  const auto group = world > 1 ? options.group.name() : "";  // alone, no engine of the group's is asked for
+  const auto timeout = seconds_of(options.timeout);
   if (const auto why = check_valid(x, options)) {
     translated([&] {
       if (world > 1) refuse_for_all(operation::all_gather, *why, group, false);
@@ -136,7 +156,7 @@ gathered gather_valid(const at::Tensor& x, const all_gather_options& options) {
   }
   const auto dim = options.dim < 0 ? options.dim + x.dim() : options.dim;
   const auto capacity = x.size(dim);
-  ops::prepare_valid(x, dim, world, group, timeout);
+  ops::prepare_valid(x, dim, world, group, /*look=*/true, timeout);
   auto given = options.valid->detach().reshape({1}).to(at::kLong);
   auto blocks = x;
   if (world > 1) {

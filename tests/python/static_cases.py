@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 import sheaf
-from device_cases import byte_cat, told
+from device_cases import byte_cat, second_derivative, told
 from truth import DTYPES, FLOAT8, MODES, blocks, expected_gradient, same, values
 
 
@@ -105,8 +105,50 @@ def static_compiled(rank, world, device, backend="aot_eager"):
     sheaf.all_gather(x, valid=count)
     y, sizes = step(x, count + CAPACITY * (rank == world - 1), 0)
     assert sizes.tolist() == [1] * (world - 1) + [CAPACITY] and y.sum().item() == 12 * (world - 1 + CAPACITY)
+    assert step(x, count - 5, 0)[1].tolist() == [0] * world
     assert "was clamped" in told(lambda: sheaf.all_gather(x, valid=count))
     sheaf.all_gather(x, valid=count)
+
+
+def static_second_derivatives(rank, world, device):
+    """h = v · d(w · y³)/dx on every rank; its gradient by one process. What lies behind the counts has none."""
+
+    def and_noise(x, rows):
+        noise = values(90 + rank, (x.shape[0], rows - x.shape[1], *x.shape[2:]), torch.float64)
+        return torch.cat([x, noise], 1).to(device)
+
+    counts = count_patterns(world)[0]
+    parts, directions = blocks(counts, 1), blocks(counts, 1, seed=3)
+    weights = [values(7 + r, torch.cat(parts, 1).shape, torch.float64) for r in range(world)]
+    for mode in MODES:
+        x = and_noise(parts[rank], CAPACITY).requires_grad_()
+        y, _ = sheaf.all_gather(x, 1, grad=mode, valid=torch.tensor(counts[rank], device=device))
+        upstream = (and_noise(weights[rank], CAPACITY * world) * y**3).sum()
+        (gradient,) = torch.autograd.grad(upstream, x, create_graph=True)
+        (second,) = torch.autograd.grad((and_noise(directions[rank], CAPACITY) * gradient).sum(), x)
+        truth = second_derivative(mode, parts, directions, weights, rank, 1)
+        torch.testing.assert_close(second[:, : counts[rank]].cpu(), truth, rtol=1e-12, atol=0)
+        assert not second[:, counts[rank] :].any()
+
+
+def static_clamped(rank, world, device):
+    """A count beyond its buffer counts as the buffer's rows, forward and backward; nothing is written into but results,
+    and what lies behind the counts leaks nowhere."""
+    counts = [CAPACITY + 3 if r == world - 1 else -2 if r == 0 else 2 for r in range(world)]
+    clamped = [min(max(count, 0), CAPACITY) for count in counts]
+    parts = blocks([CAPACITY] * world, 0)
+    for part, count in zip(parts, clamped, strict=True):
+        part[count:] = float("nan")
+    x, count = parts[rank].to(device).requires_grad_(), torch.tensor(counts[rank], device=device)
+    y, sizes = sheaf.all_gather(x, valid=count)
+    same(y.cpu(), compacted(parts, counts, 0), "value")
+    assert sizes.tolist() == clamped
+    upstream = [values(50 + r, y.shape, torch.float64) for r in range(world)]
+    y.backward(upstream[rank].to(device))
+    same(x.grad.cpu(), valid_gradient("sum", upstream, clamped, rank, 0, CAPACITY), "gradient")
+    same(x.detach().cpu(), parts[rank], "the buffer")
+    assert count.item() == counts[rank]
+    assert "was clamped" in told(lambda: sheaf.all_gather(x, valid=count))
 
 
 def static_mistakes(rank, world, device):
@@ -129,7 +171,7 @@ def static_mistakes(rank, world, device):
     return said
 
 
-EVERY = [static_shapes, static_in_inference_mode, static_compiled]
+EVERY = [static_shapes, static_second_derivatives, static_clamped, static_in_inference_mode, static_compiled]
 MISTAKES = [
     "must have the same rows",
     "was clamped",

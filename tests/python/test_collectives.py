@@ -142,6 +142,24 @@ def test_a_rank_that_gave_up_a_call_is_out_of_step_for_good():
         assert said[1:] == ["nothing was raised"] * 3, said
 
 
+def compiled_with_other_capacities(rank, world):
+    """Ranks on hosts of their own, the first call a compiled one: capacities are compared all the same."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def step(x, count):
+        return sheaf.all_gather(x, valid=count).tensor
+
+    said = told(lambda: step(torch.ones(5 + rank, 2), torch.tensor(3)))
+    same(step(torch.ones(4, 2), torch.tensor(4)), torch.ones(4 * world, 2), "after")
+    return said
+
+
+def test_compiled_static_shapes_must_agree():
+    for said in values(fresh(2, compiled_with_other_capacities, env={"SHEAF_ENGINE": "collectives"})):
+        assert "must have the same rows, got [5, 6]" in said
+
+
 def gives_up_in_every_way(rank, world):
     """Calls that this rank gives up while others carry on, and what its next call of the same group is told."""
     os.environ["SHEAF_HOST_ID"] = str(rank)

@@ -28,7 +28,8 @@ def opcheck(rank, world):
         torch.library.opcheck(ops.numbered.default, (table,))
     capacity = max(sizes)
     torch.library.opcheck(ops.clamped.default, (rows, capacity, name))
-    torch.library.opcheck(ops.prepare_valid.default, (rows, 0, world, name), test_utils="test_schema")
+    for look in (False, True):
+        torch.library.opcheck(ops.prepare_valid.default, (rows, 0, world, name, look))
     for recorded in (False, True):
         x = values(rank, (own, 3), torch.float64).requires_grad_(recorded)
         y = values(rank, (total, 3), torch.float64).requires_grad_(recorded)
@@ -50,15 +51,21 @@ def test_opcheck(world):
 
 
 def inferred(rank, world):
+    """Without data, and without a call."""
     sizes = patterns(world)[0]
+    before = number() if world > 1 else 0
     with FakeTensorMode():
         x, y = torch.empty(3, sizes[rank]), torch.empty(3, sum(sizes))
         assert sheaf.all_gather(x, 1, sizes=sizes).tensor.shape == y.shape
         assert sheaf.reduce_scatter(y, sizes, 1).shape == x.shape
+        whole, counts = sheaf.all_gather(torch.empty(3, 4), 1, valid=torch.tensor(2))
+        assert whole.shape == (3, 4 * world) and counts.shape == (world,)
+    assert world == 1 or number() == before + 1
 
 
-def test_shapes_are_inferred_without_data():
-    run(2, inferred)
+@pytest.mark.parametrize("world", [1, 2])
+def test_shapes_are_inferred_without_data(world):
+    run(world, inferred)
 
 
 def gathers(x, known, mode):

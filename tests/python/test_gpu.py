@@ -31,7 +31,9 @@ def test_like_one_process(world, case):
     run(world, case, "cuda", timeout=240)
 
 
-@pytest.mark.parametrize("case", [device_cases.gathers, device_cases.coalesced, async_cases.every_call])
+@pytest.mark.parametrize(
+    "case", [device_cases.gathers, device_cases.coalesced, async_cases.every_call, static_cases.static_shapes]
+)
 def test_a_group_of_one(case):
     run(1, case, "cuda")
 

@@ -173,6 +173,8 @@ def opcheck(rank, world):
     sized = (both, table, [total] * 2, [0, 1], world, ["sum", "mean"], name, ["sum", "mean"])
     torch.library.opcheck(ops.all_gather_coalesced_sized.default, sized)
     counts = torch.tensor(sizes, device="cuda")
+    for look in (False, True):
+        torch.library.opcheck(ops.prepare_valid.default, (counts, 0, world, name, look))
     torch.library.opcheck(ops.clamped.default, (counts, max(sizes), name))
     blocks = device_cases.values(rank, (world * max(sizes), 3), torch.float64).cuda().requires_grad_()
     for op in (ops.compact, ops.spread):

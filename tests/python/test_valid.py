@@ -3,20 +3,23 @@
 
 import pytest
 import torch
+from torch.autograd import gradcheck, gradgradcheck
 
 import sheaf
 import static_cases
 from pool import run
 
 
+@pytest.mark.parametrize("case", [static_cases.static_shapes, static_cases.static_second_derivatives])
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_like_one_process(engine, world):
-    run(world, static_cases.static_shapes, "cpu")
+def test_like_one_process(engine, world, case):
+    run(world, case, "cpu")
 
 
+@pytest.mark.parametrize("case", [static_cases.static_clamped, static_cases.static_compiled])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_compiled(engine, world):
-    run(world, static_cases.static_compiled, "cpu")
+def test_counts_beyond_a_buffer(engine, world, case):
+    run(world, case, "cpu")
 
 
 @pytest.mark.parametrize("world", [2, 3, 5])
@@ -39,3 +42,30 @@ def test_alone():
     with pytest.raises(ValueError, match="was clamped"):
         sheaf.all_gather(x, valid=torch.tensor(3))
     assert sheaf.all_gather(x, valid=torch.tensor(0)).tensor.eq(0).all(), "once is enough"
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("op", ["compact", "spread"])
+def test_rows_move_to_any_order_of_derivative(op, dim):
+    sizes = torch.tensor([2, 0, 3])
+    x = torch.randn(9, 9, dtype=torch.float64, requires_grad=True)
+
+    def body(x):
+        return getattr(torch.ops.sheaf, op)(x, sizes, dim)
+
+    assert gradcheck(body, x) and gradgradcheck(body, x)
+
+
+@pytest.mark.parametrize("op", [torch.ops.sheaf.compact, torch.ops.sheaf.spread])
+def test_what_rows_cannot_be_moved_by(op):
+    x, sizes = torch.ones(6, 4), torch.tensor([1, 2])
+    for bad in (
+        lambda: op(x, sizes, -1),
+        lambda: op(x, sizes, 2),
+        lambda: op(x, sizes[:0], 0),
+        lambda: op(x, torch.tensor([1, 2, 3, 4]), 0),
+        lambda: op(x, sizes.int(), 0),
+        lambda: op(x, torch.tensor(1), 0),
+    ):
+        with pytest.raises(ValueError, match="compact: |spread: "):
+            bad()
