@@ -45,22 +45,34 @@ macro(sheaf_add_cuda)
   endif()
 endmacro()
 
-# What makes a second communicator, for started calls, needs the header of the NCCL that torch has. A wheel's lies beside
-# torch.
+# What makes a second communicator, for started calls, needs the header of the NCCL that torch has, and those of the
+# libraries that torch's own headers name, which not every toolkit brings. A wheel's lie beside torch.
 function(_sheaf_add_nccl)
+  file(GLOB beside_torch LIST_DIRECTORIES true "${SHEAF_TORCH_ROOT}/../nvidia/*/include")
   find_path(
     SHEAF_NCCL_INCLUDE nccl.h
-    PATHS "${SHEAF_TORCH_ROOT}/../nvidia/nccl/include"
+    PATHS ${beside_torch}
     NO_DEFAULT_PATH
     DOC "Folder of nccl.h; OFF for none")
   find_path(SHEAF_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  set(lacking "")
   if(NOT SHEAF_NCCL_INCLUDE)
-    message(STATUS "Started calls of CUDA tensors will wait for other ranks where they are started: nccl.h was not "
-                   "found, name its folder with -DSHEAF_NCCL_INCLUDE=")
+    set(lacking "nccl.h was not found, name its folder with -DSHEAF_NCCL_INCLUDE=")
+  endif()
+  foreach(header cusparse.h cublas_v2.h cublasLt.h cusolverDn.h)
+    unset(folder)
+    find_path(folder ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS} PATHS ${beside_torch} NO_CACHE)
+    if(NOT folder AND NOT lacking)
+      set(lacking "${header} was found neither in the toolkit nor beside torch")
+    endif()
+  endforeach()
+  if(lacking)
+    message(STATUS "Started calls of CUDA tensors will wait for other ranks where they are started: ${lacking}")
     return()
   endif()
   add_library(sheaf_nccl OBJECT src/c10d/nccl.cpp)
-  target_include_directories(sheaf_nccl SYSTEM PRIVATE "${SHEAF_NCCL_INCLUDE}" ${CUDAToolkit_INCLUDE_DIRS})
+  target_include_directories(sheaf_nccl SYSTEM PRIVATE "${SHEAF_NCCL_INCLUDE}" ${CUDAToolkit_INCLUDE_DIRS}
+                                                       ${beside_torch})
   target_include_directories(sheaf_nccl PRIVATE include src)
   target_link_libraries(sheaf_nccl PRIVATE sheaf::torch)
   target_compile_features(sheaf_nccl PRIVATE cxx_std_20)

@@ -9,11 +9,14 @@ from pathlib import Path
 
 def traces(library: Path) -> list[str]:
     """The lines that tell of CUDA or NCCL, among the libraries that it needs and its dynamic symbols."""
-    told = ""
-    for command in (["readelf", "-d"], ["nm", "-DC"]):
-        told += subprocess.run([*command, library], capture_output=True, text=True, check=True).stdout
-    assert "NEEDED" in told and "sheaf" in told, f"{library}: readelf and nm say nothing of it"
-    return re.findall(r".*(?:cuda|nccl).*", told, re.IGNORECASE)
+
+    def told(*command: str) -> str:
+        return subprocess.run([*command, library], capture_output=True, text=True, check=True).stdout
+
+    needed = [line for line in told("readelf", "-d").splitlines() if "(NEEDED)" in line]
+    symbols = [line for line in told("nm", "-DC").splitlines() if "sheaf::" in line or " U " in line]
+    assert needed and any(" T " in line for line in symbols), f"{library}: readelf and nm say nothing of it"
+    return [line for line in needed + symbols if re.search("cuda|nccl", line, re.IGNORECASE)]
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ LARGEST = 64 * 1024
 
 PROMISES = """### What it must show
 
-Each by the worst case that it covers, of all that are measured. Where it is not met: What one rank has nearly alone
-goes whole through every other rank, N bytes in and N out, where the padded way takes 3 N each; ranks that use the GPU
-at once can be three times as fast at most. In turns, results of more than 1 MiB go round by round, since that is
-faster at once, and take their turns each round. And of 1 KiB an all-reduce of NCCL's takes less than the one all_to_all
-that sums in rank order need.
+Each by the worst case that it covers, of all that are measured. Where it is not met: Of large results, what one rank
+has nearly alone goes whole through every other rank, N bytes in and N out, where the padded way takes 3 N each; ranks
+that use the GPU at once can be three times as fast at most. Results of 1 MiB go directly, from every rank to every
+other, since that is faster in turns; at once, one with nearly everything sends it three times. Larger ones go round by
+round, since that is faster at once; in turns, they take one each round. And of 1 KiB an all-reduce of NCCL's takes less
+than the one all_to_all that sums in rank order need.
 """
 KERNELS = """### Placing and packing
 
@@ -93,8 +94,8 @@ def section(device: str, library: str | None, quick: bool) -> str:
     promised = [*must_show.placing(moves), *must_show.local_work(passes), *must_show.starts(starts)]
     if turns:
         largest = f"{LARGEST} KiB"
-        promised += must_show.whole_gathers(turns, ", in turns, 64 MiB", largest.__eq__)
-        promised += must_show.whole_gathers(turns, ", in turns, less than that", largest.__ne__)
+        promised += must_show.whole_gathers(turns, ", in turns, 64 MiB", lambda n: n == largest)
+        promised += must_show.whole_gathers(turns, ", in turns, less than that", lambda n: n != largest)
     promised += must_show.whole_gathers(gathers, ", at once" if together else ", in turns")
     how = "medians of ways that take turns, on the slowest rank"
     told = {

@@ -77,7 +77,7 @@ def _in_order(op: Any) -> Callable[..., Any]:
     from torch.utils._pytree import tree_map_only
 
     def lower(*args: Any, **keywords: Any) -> Any:
-        V.graph.disable_cudagraphs_reason = f"{op} exchanges headers with other ranks each time"
+        V.graph.disable_cudagraphs_reason = f"{op} is part of a call that exchanges headers with other ranks each time"
         first_new = len(V.graph.operations)
         outputs = ir.FallbackKernel.create(op, *args, **keywords)
         result = tree_map_only(ir.IRNode, ir.TensorBox.create, outputs)

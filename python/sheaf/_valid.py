@@ -20,11 +20,11 @@ def gather_valid(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The valid rows of every rank, in rank order and then zeros, in as many rows as all buffers have; and how many
     each rank gave, on the device. What is wrong on one rank is told to the others where they listen."""
-    _check(x, valid, dim, grad, where)
+    _check(x, valid, dim, grad, where, limit)
     dim %= x.ndim
     capacity = x.shape[dim]
     look = not is_compiling()  # which waits for the device
-    name = where.name if where.world > 1 else ""  # alone, no engine of the group's is asked for
+    name = where.name if where.world > 1 else ""  # all groups of one are the same
     call(torch.ops.sheaf.prepare_valid, x, dim, where.world, name, look, timeout=limit)
     given = valid.detach().reshape(1).to(torch.int64)
     if where.world > 1:
@@ -37,7 +37,7 @@ def gather_valid(
     return torch.ops.sheaf.compact(x, sizes, dim), sizes
 
 
-def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ranks) -> None:
+def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ranks, limit: float | None) -> None:
     why = None
     if not isinstance(valid, torch.Tensor) or valid.numel() != 1 or not _is_integer(valid.dtype):
         why = "valid must be a tensor of one integer"
@@ -48,7 +48,7 @@ def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ran
     if why:
         refuse("all_gather", why, where, sized=False)
     if where.world == 1:
-        torch.ops.sheaf.alone(x, None, dim, "all_gather", grad)
+        torch.ops.sheaf.alone(x, None, dim, "all_gather", grad, timeout=limit)
 
 
 def _is_integer(dtype: torch.dtype) -> bool:

@@ -83,7 +83,7 @@ void steps::broadcast_each(const std::vector<at::Tensor>& parts) {
 }
 
 void steps::gather_directly(const at::Tensor& block, std::vector<at::Tensor> parts) {
-  // What makes several operations one can send as well; Gloo, which cannot, has no lists of messages either.
+  // A backend that makes one operation of several (NCCL) sends lists of tensors as well; Gloo does neither.
   if (!backend_->supportsCoalescing()) return gather_grouped(block, std::move(parts));
   std::vector<at::Tensor> blocks(parts.size(), block);
   const auto own = static_cast<std::size_t>(backend_->getRank());

@@ -12,7 +12,8 @@ constexpr std::int64_t most_direct = std::int64_t{1} << 20;
 constexpr std::int64_t most_direct_of_two = std::int64_t{256} << 10;
 // And no rank sends more than this directly.
 constexpr std::int64_t most_sent = std::int64_t{3} << 20;
-// NCCL copies what begins at whole vectors faster; from here on that is not worth a second result's memory.
+// NCCL copies what begins at whole vectors faster, but of little, and of much it is not worth a second result's memory.
+constexpr std::int64_t least_staged = std::int64_t{256} << 10;
 constexpr std::int64_t most_staged = std::int64_t{8} << 20;
 
 bool is_direct(const layout& at) {
@@ -22,7 +23,7 @@ bool is_direct(const layout& at) {
 }
 
 bool is_staged(const layout& at) {
-  if (at.bytes() > most_staged) return false;
+  if (at.bytes() < least_staged || at.bytes() > most_staged) return false;
   for (std::size_t rank = 0; rank < at.sizes.size(); ++rank) {
     if (at.sizes[rank] > 0 && at.offsets[rank] % vector_bytes != 0) return true;
   }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "torch/check.hpp"
 #include "torch/errors.hpp"
 #include "torch/ops.hpp"
 #include "torch/tensors.hpp"
@@ -74,29 +75,34 @@ at::Tensor moved(const at::Tensor& x, const route& by, std::int64_t dim) {
   return rows.view(x.scalar_type()).squeeze(-1);
 }
 
-// Throws value_error. What the sizes are is on the device: only how many.
-void check(const char* op, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
-  const auto refuse_unless = [op](bool is_right, const std::string& why) {
-    if (!is_right) throw value_error(op + std::string(": ") + why);
-  };
-  refuse_unless(0 <= dim && dim < x.dim(), "dim must be from 0 to " + std::to_string(x.dim() - 1));
-  refuse_unless(sizes.dim() == 1 && sizes.scalar_type() == at::kLong && sizes.device() == x.device(),
-                "sizes must be int64 and 1-d, on the tensor's device");
-  refuse_unless(sizes.size(0) > 0 && x.size(dim) % sizes.size(0) == 0, std::to_string(x.size(dim)) +
-                                                                           " rows are not blocks of equal rows of " +
-                                                                           std::to_string(sizes.size(0)) + " ranks");
+// What the sizes are is on the device: only how many.
+refusal check(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
+  if (dim < 0 || dim >= x.dim()) return "dim must be from 0 to " + std::to_string(x.dim() - 1);
+  if (sizes.dim() != 1 || sizes.scalar_type() != at::kLong || sizes.device() != x.device()) {
+    return "sizes must be int64 and 1-d, on the tensor's device";
+  }
+  if (sizes.size(0) > 0 && x.size(dim) % sizes.size(0) == 0) return std::nullopt;
+  return std::to_string(x.size(dim)) + " rows are not blocks of equal rows of " + std::to_string(sizes.size(0)) +
+         " ranks";
+}
+
+using router = route (*)(const at::Tensor& sizes, std::int64_t rows);
+
+at::Tensor routed(const char* op, router by, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
+  return translated([&] {
+    if (const auto why = check(x, sizes, dim)) throw value_error(std::string(op) + ": " + *why);
+    return moved(x, by(sizes, x.size(dim)), dim);
+  });
 }
 
 }  // namespace
 
 at::Tensor kernels::compact(const at::Tensor& blocks, const at::Tensor& sizes, std::int64_t dim) {
-  translated([&] { check("compact", blocks, sizes, dim); });
-  return moved(blocks, to_front(sizes, blocks.size(dim)), dim);
+  return routed("compact", to_front, blocks, sizes, dim);
 }
 
 at::Tensor kernels::spread(const at::Tensor& rows, const at::Tensor& sizes, std::int64_t dim) {
-  translated([&] { check("spread", rows, sizes, dim); });
-  return moved(rows, to_blocks(sizes, rows.size(dim)), dim);
+  return routed("spread", to_blocks, rows, sizes, dim);
 }
 
 namespace autograd {

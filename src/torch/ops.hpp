@@ -81,11 +81,12 @@ at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::in
 // is given, since its trace came before the call.
 at::Tensor numbered(const at::Tensor& sizes);
 // Of static shapes: every rank's rows, which must be the same; compared on the host. A call that is captured compares
-// nothing: one like it came first. `look`: waits for the device, to raise if an earlier count was too large.
+// nothing: one like it came first. `look`: waits for the device, to raise if an earlier count was too large; where one
+// rank does, all raise. Nobody needs what it returns but compilers, which keep the order of ops by their results.
 at::Tensor prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group, bool look,
                          timeout_argument timeout);
 // Counts within a buffer's rows. Where one was not, the next prepare_valid that looks, of this group and device,
-// raises.
+// raises. All groups of one rank are the same.
 at::Tensor clamped(const at::Tensor& given, c10::SymInt capacity, std::string group);
 // Of blocks of equal rows, one after another along `dim`, the first sizes[r] rows of each, then zeros.
 at::Tensor compact(const at::Tensor& blocks, const at::Tensor& sizes, std::int64_t dim);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <sheaf/error.hpp>
+#include <string_view>
 
 #include "core/text.hpp"
 #include "core/work.hpp"
@@ -52,6 +53,7 @@ struct locked_state {
 refusal check_valid(const at::Tensor& x, const all_gather_options& options) {
   const auto& valid = *options.valid;
   if (options.sizes) return "sizes and valid cannot both be given";
+  if (const auto why = check_timeout(seconds_of(options.timeout))) return why;
   if (const auto why = check_dispatched(x)) return why;
   if (const auto why = check_tensor(x, options.dim)) return why;
   if (!valid.defined() || !c10::isIntegralType(valid.scalar_type(), /*includeBool=*/false) || valid.numel() != 1) {
@@ -95,21 +97,28 @@ void keep(const at::Tensor& alarm) {
   kept.emplace(alarm.const_data_ptr(), alarm);
 }
 
+// Tells the other ranks where they listen, and throws.
+[[noreturn]] void refuse(const std::string& why, std::int64_t world, const std::string& group) {
+  if (world > 1) refuse_for_all(operation::all_gather, why, group, false);
+  throw value_error("all_gather: " + why);
+}
+
 void refuse_other_capacities(const std::vector<std::int64_t>& rows) {
   if (std::ranges::all_of(rows, [&](auto count) { return count == rows[0]; })) return;
   throw value_error("all_gather: with valid all ranks' buffers must have the same rows, got " + list(rows));
 }
 
-void raise_if_clamped(const at::Tensor& alarm) {
-  wait_for_device(alarm);  // graphs may run on any stream, and all ranks must see the same
-  if (!alarm.item<bool>()) return;
-  alarm.zero_();
-  throw value_error(
-      "all_gather: in an earlier call a rank's `valid` was negative or beyond its buffer's rows, and was clamped");
+constexpr std::string_view was_clamped =
+    "in an earlier call a rank's `valid` was negative or beyond its buffer's rows, and was clamped";
+
+bool is_set(const at::Tensor& alarm) {
+  wait_for_device(alarm);  // graphs may run on any stream
+  return alarm.item<bool>();
 }
 
 }  // namespace
 
+// A rank that sees its alarm refuses, so that those raise as well that do not look, or see none; once is enough.
 at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
                                   bool look, timeout_argument timeout) {
   return translated([&] {
@@ -119,15 +128,24 @@ at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::in
       if (!known.now.seen.contains(kind_of(x, dim))) refuse_unprepared();
       return sizes_tensor(std::vector(world, x.size(dim)));
     }
-    auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout) : sizes_tensor({x.size(dim)});
-    refuse_other_capacities(sizes_of(rows));
-    const auto alarm = [&] {
+    auto alarm = [&] {
       locked_state known(moves);
-      known.now.seen.insert(kind_of(x, dim));
       return alarm_on(known.now, x);
     }();
-    if (look) raise_if_clamped(alarm);
-    return rows;
+    try {
+      if (look && is_set(alarm)) refuse(std::string(was_clamped), world, group);
+      auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout) : sizes_tensor({x.size(dim)});
+      refuse_other_capacities(sizes_of(rows));
+      locked_state known(moves);
+      known.now.seen.insert(kind_of(x, dim));
+      return rows;
+    } catch (const std::exception& error) {
+      if (std::string_view(error.what()).find(was_clamped) != std::string_view::npos) {
+        alarm.zero_();
+        wait_for_device(alarm);
+      }
+      throw;
+    }
   });
 }
 
@@ -146,13 +164,10 @@ at::Tensor kernels::clamped(const at::Tensor& given, c10::SymInt capacity, std::
 
 gathered gather_valid(const at::Tensor& x, const all_gather_options& options) {
   const std::int64_t world = options.group.world();
-  const auto group = world > 1 ? options.group.name() : "";  // alone, no engine of the group's is asked for
+  const auto group = world > 1 ? options.group.name() : "";  // all groups of one are the same
   const auto timeout = seconds_of(options.timeout);
   if (const auto why = check_valid(x, options)) {
-    translated([&] {
-      if (world > 1) refuse_for_all(operation::all_gather, *why, group, false);
-      throw value_error("all_gather: " + *why);
-    });
+    translated([&] { refuse(*why, world, group); });
   }
   const auto dim = options.dim < 0 ? options.dim + x.dim() : options.dim;
   const auto capacity = x.size(dim);

@@ -51,6 +51,11 @@ TEST(way, blocks_that_begin_anywhere_are_staged) {
   EXPECT_EQ(of({MiB, MiB, MiB + 4}), way::grouped);  // nothing begins behind it
   EXPECT_EQ(of({MiB + 4, 0, 0}), way::grouped);
   EXPECT_EQ(of({4 * MiB + 4, 4 * MiB, 0}), way::grouped);
+  extents many(64, 1);
+  many[0] = 256 * KiB - 63;
+  EXPECT_EQ(of(many), way::staged);
+  many[0] -= 1;
+  EXPECT_EQ(of(many), way::grouped);
 }
 
 }  // namespace

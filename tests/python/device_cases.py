@@ -100,14 +100,14 @@ def sums(rank, world, device):
 
 
 def second_derivatives(rank, world, device):
-    """h = v · d(w · y³)/dx on every rank; its gradient by one process."""
+    """h = v · d(w · (y + 1)³)/dx on every rank; its gradient by one process."""
     for mode in MODES:
         sizes, dim = patterns(world)[0], 1
         parts, directions = blocks(sizes, dim), blocks(sizes, dim, seed=3)
         weights = [values(7 + r, torch.cat(parts, dim).shape, torch.float64) for r in range(world)]
         x = parts[rank].to(device).requires_grad_()
         y, _ = sheaf.all_gather(x, dim, grad=mode)
-        (gradient,) = torch.autograd.grad((weights[rank].to(device) * y**3).sum(), x, create_graph=True)
+        (gradient,) = torch.autograd.grad((weights[rank].to(device) * (y + 1) ** 3).sum(), x, create_graph=True)
         (second,) = torch.autograd.grad((directions[rank].to(device) * gradient).sum(), x)
         truth = second_derivative(mode, parts, directions, weights, rank, dim)
         torch.testing.assert_close(second.cpu(), truth, rtol=1e-12, atol=0)
@@ -117,10 +117,10 @@ def second_derivative(mode, parts, directions, weights, rank, dim):
     """The same of h, by one process."""
     if mode == "own":
         sizes = [part.shape[dim] for part in parts]
-        return directions[rank] * 6 * own_rows(weights[rank], sizes, rank, dim) * parts[rank]
+        return directions[rank] * 6 * own_rows(weights[rank], sizes, rank, dim) * (parts[rank] + 1)
     leaves = [part.clone().requires_grad_() for part in parts]
     whole = torch.cat(leaves, dim)
-    firsts = torch.autograd.grad(sum((w * whole**3).sum() for w in weights), leaves, create_graph=True)
+    firsts = torch.autograd.grad(sum((w * (whole + 1) ** 3).sum() for w in weights), leaves, create_graph=True)
     both = sum((v * first).sum() for v, first in zip(directions, firsts, strict=True))
     return torch.autograd.grad(both, leaves)[rank] / (len(parts) ** 2 if mode == "mean" else 1)
 
@@ -291,7 +291,7 @@ KINDS = [
 
 
 def several(world, large=False):
-    """Of each tensor: dim, every rank's block, mode. Sizes of every pattern, or such that are moved without padding."""
+    """Of each tensor: dim, every rank's block, mode. Sizes of every pattern, or such that go round by round."""
     all_sizes = patterns(world)
     for i, (dim, dtype, mode) in enumerate(KINDS):
         if not large:

@@ -110,8 +110,23 @@ def static_compiled(rank, world, device, backend="aot_eager"):
     sheaf.all_gather(x, valid=count)
 
 
+def static_partly_compiled(rank, world, device):
+    """Where only some ranks compile, all are told of a count beyond its buffer, once, and the group works on."""
+
+    def step(x, count):
+        return sheaf.all_gather(x, valid=count).tensor
+
+    some = torch.compile(step, backend="aot_eager", fullgraph=True) if rank else step
+    x, count = torch.ones(CAPACITY, 2, device=device), torch.tensor(1, device=device)
+    for late in (0, world - 1):
+        some(x, count + CAPACITY * (rank == late))
+        assert "was clamped" in told(lambda: some(x, count))
+        for body in (some, step):
+            assert body(x, count).sum().item() == 2 * world
+
+
 def static_second_derivatives(rank, world, device):
-    """h = v · d(w · y³)/dx on every rank; its gradient by one process. What lies behind the counts has none."""
+    """h = v · d(w · (y + 1)³)/dx on every rank; its gradient by one process. What lies behind the counts has none."""
 
     def and_noise(x, rows):
         noise = values(90 + rank, (x.shape[0], rows - x.shape[1], *x.shape[2:]), torch.float64)
@@ -123,7 +138,7 @@ def static_second_derivatives(rank, world, device):
     for mode in MODES:
         x = and_noise(parts[rank], CAPACITY).requires_grad_()
         y, _ = sheaf.all_gather(x, 1, grad=mode, valid=torch.tensor(counts[rank], device=device))
-        upstream = (and_noise(weights[rank], CAPACITY * world) * y**3).sum()
+        upstream = (and_noise(weights[rank], CAPACITY * world) * (y + 1) ** 3).sum()
         (gradient,) = torch.autograd.grad(upstream, x, create_graph=True)
         (second,) = torch.autograd.grad((and_noise(directions[rank], CAPACITY) * gradient).sum(), x)
         truth = second_derivative(mode, parts, directions, weights, rank, 1)
@@ -171,7 +186,14 @@ def static_mistakes(rank, world, device):
     return said
 
 
-EVERY = [static_shapes, static_second_derivatives, static_clamped, static_in_inference_mode, static_compiled]
+EVERY = [
+    static_shapes,
+    static_second_derivatives,
+    static_clamped,
+    static_in_inference_mode,
+    static_compiled,
+    static_partly_compiled,
+]
 MISTAKES = [
     "must have the same rows",
     "was clamped",

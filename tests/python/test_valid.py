@@ -16,9 +16,11 @@ def test_like_one_process(engine, world, case):
     run(world, case, "cpu")
 
 
-@pytest.mark.parametrize("case", [static_cases.static_clamped, static_cases.static_compiled])
+@pytest.mark.parametrize(
+    "case", [static_cases.static_clamped, static_cases.static_compiled, static_cases.static_partly_compiled]
+)
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_counts_beyond_a_buffer(engine, world, case):
+def test_compiled_and_clamped(engine, world, case):
     run(world, case, "cpu")
 
 
@@ -42,6 +44,8 @@ def test_alone():
     with pytest.raises(ValueError, match="was clamped"):
         sheaf.all_gather(x, valid=torch.tensor(3))
     assert sheaf.all_gather(x, valid=torch.tensor(0)).tensor.eq(0).all(), "once is enough"
+    with pytest.raises(ValueError, match="timeout must be a positive number"):
+        sheaf.all_gather(x, valid=torch.tensor(3), timeout=-1)
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -67,5 +71,5 @@ def test_what_rows_cannot_be_moved_by(op):
         lambda: op(x, sizes.int(), 0),
         lambda: op(x, torch.tensor(1), 0),
     ):
-        with pytest.raises(ValueError, match="compact: |spread: "):
+        with pytest.raises(ValueError, match=r"compact: |spread: "):
             bad()
