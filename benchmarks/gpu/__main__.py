@@ -30,7 +30,7 @@ than the one all_to_all that sums in rank order need.
 KERNELS = """### Placing and packing
 
 The blocks of eight ranks to their places along an inner dim (forward) and back (its adjoint): bandwidth as a share of
-one device copy of N, beside `torch.cat` and one strided copy a rank.
+one device copy of N, beside `torch.cat` and one strided copy per rank.
 """
 LOCAL = """### Local work
 
@@ -58,12 +58,14 @@ late has its result.
 """
 CHOICES = """### Ways not taken, and taken
 
-Ratios are times of the other way over the first one's. Uneven blocks go by one group of broadcasts straight into place.
-Up to 1 MiB in all they go directly, from every rank to every other at once, as long as none sends more than 3 MiB so
-(between two ranks up to 256 KiB); and up to 8 MiB they are staged where they begin at no multiple of 16 B: by the group
-into memory where they do, and a copy from there. `padded` is to pad to the longest and one even collective. Sums go by
-all_to_all and in rank order; beside that, a group of NCCL's reduces, its all-reduce, and a gather of everything and the
-own sum. Eight tensors in one call, packed, against eight calls. Ranks share the GPU as above.
+Ratios are times of the other way over the first one's. Even blocks go by NCCL's own collective wherever they begin;
+uneven ones by one group of broadcasts straight into place. Up to 1 MiB in all they go directly, from every rank to
+every other at once, as long as none sends more than 3 MiB so (between two ranks up to 256 KiB); and up to 8 MiB they
+are staged where they begin at no multiple of 16 B: by the group into memory where they do, and a copy from there.
+`padded` is to pad to the longest and one even collective, `in two steps` to bring even shares of the whole to each
+rank, which hands its own to all others. Sums go by all_to_all and in rank order; beside that, a group of NCCL's
+reduces, its all-reduce, and a gather of everything and the own sum. Eight tensors in one call, packed, against eight
+calls. Ranks share the GPU as above.
 """
 
 

@@ -2,6 +2,8 @@
 """Other ways that Sheaf's collectives on a device could have gone, by torch.distributed alone: what its choices and
 thresholds rest on."""
 
+import itertools
+
 import torch
 import torch.distributed as dist
 
@@ -13,7 +15,11 @@ GRAINS = (16, 4, 2, 1)
 """What blocks begin at a multiple of, in bytes: a device moves so many at once."""
 GRAIN = GRAINS[0]
 
-GATHER = ["| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct |", "| --- " * 7 + "|"]
+EVEN = ["| N | blocks begin | one collective, ms | staged | direct |", "| --- " * 5 + "|"]
+GATHER = [
+    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | in two steps |",
+    "| --- " * 8 + "|",
+]
 BACK = ["| N | pattern | all_to_all and own sum, ms | reduces | all-reduce | gather and own sum |", "| --- " * 6 + "|"]
 SEVERAL = ["| N of each | pattern | one call, ms | eight calls |", "| --- " * 4 + "|"]
 
@@ -31,8 +37,15 @@ def staged(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     return torch.cat(broadcasts(x, sizes, [-(-size // GRAIN) * GRAIN for size in sizes])[1])
 
 
+def in_one(x: torch.Tensor, world: int) -> torch.Tensor:
+    """Even blocks, by one collective straight into place."""
+    whole = x.new_empty(world * x.numel())
+    dist.all_gather_into_tensor(whole, x)
+    return whole
+
+
 def padded(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    """One even collective, and from there to the places."""
+    """One even collective of whole vectors, and from there to the places."""
     slot = -(-max(sizes) // GRAIN) * GRAIN
     staging = x.new_empty(len(sizes), slot)
     mine = staging[dist.get_rank()]
@@ -46,6 +59,25 @@ def direct(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     whole = x.new_empty(sum(sizes))
     dist.all_to_all(list(whole.split(sizes)), [x] * len(sizes))
     return whole
+
+
+def overlaps(parts: list[int], which: int, others: list[int]) -> list[int]:
+    """Of the run that is `parts[which]`, how much lies in each of `others`, both being cuts of the same bytes."""
+    first, begin, common = sum(parts[:which]), 0, []
+    for size in others:
+        common.append(max(0, min(first + parts[which], begin + size) - max(first, begin)))
+        begin += size
+    return common
+
+
+def in_two_steps(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """Every rank gets an even share of the whole from those who have it, and hands it to all others at once."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    ends = [sum(sizes) * r // world // GRAIN * GRAIN for r in range(world)] + [sum(sizes)]
+    shares = [end - begin for begin, end in itertools.pairwise(ends)]
+    mine = x.new_empty(shares[rank])
+    dist.all_to_all_single(mine, x, overlaps(shares, rank, sizes), overlaps(sizes, rank, shares))
+    return direct(mine, shares)
 
 
 def gathered(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
@@ -90,6 +122,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
                 "padded": lambda x=x, sizes=sizes: padded(x, sizes),
                 "staged": lambda x=x, sizes=sizes: staged(x, sizes),
                 "direct": lambda x=x, sizes=sizes: direct(x, sizes),
+                "in two steps": lambda x=x, sizes=sizes: in_two_steps(x, sizes),
             }
             truth = sheaf.all_gather(x, sizes=sizes).tensor
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
@@ -97,6 +130,23 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
             if rank == 0:
                 begin = f"at multiples of {grain} B"
                 print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(compared(ms))} |", flush=True)
+
+
+def compare_even(kib: int, device: str, rounds: int, calls: int) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for grain in GRAINS:
+        sizes = [(kib * 1024 // (grain * world) | (grain < GRAIN)) * grain] * world
+        x = torch.randint(0, 255, (sizes[rank],), dtype=torch.uint8, device=device)
+        ways: dict[str, Body] = {
+            "in one": lambda x=x: in_one(x, world),
+            "staged": lambda x=x, sizes=sizes: padded(x, sizes),
+            "direct": lambda x=x, sizes=sizes: direct(x, sizes),
+        }
+        truth = sheaf.all_gather(x, sizes=sizes).tensor
+        assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
+        ms = slowest_in_turns(ways, device, rounds, calls)
+        if rank == 0:
+            print(f"even | {kib} KiB | at multiples of {grain} B | {' | '.join(compared(ms))} |", flush=True)
 
 
 def compare_sums(kib: int, device: str, rounds: int, calls: int) -> None:
@@ -137,6 +187,7 @@ def rank_body(device: str, kibs: list[int], rounds: int) -> None:
     for kib in kibs:
         calls = calls_of(kib)
         if device == "cuda":  # Gloo has no uneven lists
+            compare_even(kib, device, rounds, calls)
             compare_gathers(kib, device, rounds, calls)
             compare_sums(kib, device, rounds, calls)
         if kib <= 1024:
@@ -145,7 +196,7 @@ def rank_body(device: str, kibs: list[int], rounds: int) -> None:
 
 def tables(device: str, world: int, kibs: list[int], rounds: int) -> dict[str, list[str]]:
     lines = lines_of("choices", device, world, kibs, rounds)
-    found = {"gather": list(GATHER), "back": list(BACK), "several": list(SEVERAL)}
+    found = {"even": list(EVEN), "gather": list(GATHER), "back": list(BACK), "several": list(SEVERAL)}
     for line in lines:
         part, _, row = line.partition(" ")
         found[part].append(row)

@@ -16,14 +16,14 @@ ROW = 1024
 """Elements in a row, at most."""
 
 
-def rank_body(device: str, kibs: list[int], rounds: int, calls_of: Callable[[int], int] = calls_of) -> None:
+def rank_body(device: str, kibs: list[int], rounds: int, calls: Callable[[int], int] = calls_of) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     for kib, dim, pattern in itertools.product(kibs, (0, 1), ("even", "skew 2", "heavy")):
         row = min(ROW, max(1, kib * 1024 // (4 * 4 * world)))
         sizes = sizes_of(pattern, kib * 1024 // (4 * row), world)
         x = torch.rand((sizes[rank], row) if dim == 0 else (row, sizes[rank]), device=device)
         upstream = torch.rand((sum(sizes), row) if dim == 0 else (row, sum(sizes)), device=device)
-        ms = slowest_in_turns(ways_of(x, upstream, sizes, dim), device, rounds, calls_of(kib))
+        ms = slowest_in_turns(ways_of(x, upstream, sizes, dim), device, rounds, calls(kib))
         if rank == 0:
             cells = [f"{ms['padded']:.2f}", *(f"{ms['padded'] / ms[name]:.2f}" for name in ("learned", "given"))]
             cells += [f"{ms['all-reduce']:.2f}", f"{ms['all-reduce'] / ms['scatter']:.2f}"]
