@@ -3,7 +3,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
@@ -11,7 +10,7 @@
 
 #include "core/chore.hpp"
 #include "core/interrupt.hpp"
-#include "core/work.hpp"
+#include "torch/device.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 
@@ -158,12 +157,7 @@ progress::place take_place(engine& moves, operation op) {
 }
 
 bool runs_apart(const engine& moves, const at::Tensor& x) {
-  const auto device = device_from(x.device().type());
-  if (!moves.carries_apart(device)) return false;
-  if (x.is_cpu()) return true;
-  const c10::DeviceGuard there(x.device());
-  const auto* work = find_work(device);
-  return !work || !work->is_capturing();
+  return moves.carries_apart(device_from(x.device().type())) && !is_capturing(x.device());
 }
 
 std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,

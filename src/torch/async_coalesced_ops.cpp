@@ -10,6 +10,7 @@
 #include "torch/async_ops.hpp"
 #include "torch/coalesced.hpp"
 #include "torch/coalesced_autograd.hpp"
+#include "torch/device.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 

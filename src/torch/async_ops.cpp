@@ -8,6 +8,7 @@
 
 #include "torch/async.hpp"
 #include "torch/check.hpp"
+#include "torch/device.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 #include "torch/ops.hpp"

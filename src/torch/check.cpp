@@ -9,6 +9,7 @@
 #include <sheaf/error.hpp>
 
 #include "core/text.hpp"
+#include "torch/device.hpp"
 
 namespace sheaf {
 namespace {
@@ -64,11 +65,6 @@ std::optional<dtype> dtype_from(at::ScalarType type) {
 
 }  // namespace
 
-device_type device_from(c10::DeviceType device) {
-  if (device == c10::DeviceType::CPU) return device_type::cpu;
-  return device == c10::DeviceType::CUDA ? device_type::cuda : device_type::other;
-}
-
 refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
   if (!x.defined()) return "the tensor is undefined";
   if (x.is_nested()) return "nested tensors are not taken: pass the values and gather along their ragged dim";
@@ -96,10 +92,10 @@ refusal check_carried(const at::Tensor& x, bool carried) {
 
 refusal check_sizes(const at::Tensor& sizes, int world) {
   if (!sizes.defined() || sizes.dim() != 1 || !c10::isIntegralType(sizes.scalar_type(), /*includeBool=*/false)) {
-    return "sizes must be one row of integers, one a rank";
+    return "sizes must be one row of integers, one per rank";
   }
   if (sizes.size(0) != world) {
-    return "sizes must have " + std::to_string(world) + " entries, one a rank, got " + std::to_string(sizes.size(0));
+    return "sizes must have " + std::to_string(world) + " entries, one per rank, got " + std::to_string(sizes.size(0));
   }
   for (const auto rows : sizes_of(sizes)) {
     if (rows < 0) return "sizes must not be negative, got " + list(sizes_of(sizes));

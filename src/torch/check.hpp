@@ -28,8 +28,6 @@ refusal check_carried(const at::Tensor& x, bool carried);
 at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim,
                  gradient mode, std::optional<double> timeout);
 
-device_type device_from(c10::DeviceType device);
-
 // Of tensors that passed.
 record record_of(const at::Tensor& x, std::int64_t dim);
 std::vector<std::int64_t> sizes_of(const at::Tensor& sizes);

@@ -11,6 +11,7 @@
 #include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/async.hpp"
+#include "torch/device.hpp"
 #include "torch/group.hpp"
 
 namespace sheaf {

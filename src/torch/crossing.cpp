@@ -10,14 +10,12 @@
 #include <unordered_map>
 
 #include "core/work.hpp"
-#include "torch/check.hpp"
+#include "torch/device.hpp"
 
 namespace sheaf::async {
 namespace {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
-
-const local_work* work_of(c10::Device device) { return find_work(device_from(device.type())); }
 
 // The streams of a thread that carries calls on. They go from thread to thread, since the allocator keeps memory for
 // each stream that had some. NCCL keeps the order of one communicator's calls, should its next one come on another
@@ -39,7 +37,7 @@ class side_streams {
     thread_local side_streams all;
     if (const auto found = all.mine_.find(device); found != all.mine_.end()) return found->second;
     // What this thread asks of the device, memory and how far it is, must not end a capture in another one.
-    if (const auto* work = work_of(device)) work->ignore_captures();
+    if (const auto* work = find_work(device_from(device.type()))) work->ignore_captures();
     return all.mine_.emplace(device, take(device)).first->second;
   }
 
@@ -100,8 +98,7 @@ tensor_list crossing::run(const tensor_list& given, const std::function<tensor_l
 void crossing::end() {
   if (!ready_) return;
   const c10::DeviceGuard there(device_);
-  const auto* work = work_of(device_);
-  is_captured_ = work && work->is_capturing();
+  is_captured_ = is_capturing(device_);
   over_.emplace(device_.type());
   ended_on_ = current_stream(device_);
   over_->record(*ended_on_);

@@ -12,7 +12,7 @@
 
 #include "core/pages.hpp"
 #include "core/small.hpp"
-#include "torch/check.hpp"
+#include "torch/device.hpp"
 #include "torch/result.hpp"
 
 namespace sheaf {

@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -14,8 +15,8 @@
 #include <string_view>
 
 #include "core/text.hpp"
-#include "core/work.hpp"
 #include "torch/collective.hpp"
+#include "torch/device.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 #include "torch/ops.hpp"
@@ -26,8 +27,8 @@ namespace {
 // What is known of one group.
 struct state {
   std::weak_ptr<engine> of;
-  std::set<std::string> seen;  // kinds of buffers that were gathered before: others must not be captured
-  std::map<std::string, at::Tensor> alarms{};  // by device: whether a count was beyond its buffer
+  std::set<std::string> seen;                 // kinds of buffers that were gathered before: others must not be captured
+  std::map<std::string, at::Tensor> flags{};  // by device: whether a count was beyond its buffer
 };
 
 // Held by whoever looks at it.
@@ -67,40 +68,64 @@ std::string kind_of(const at::Tensor& x, std::int64_t dim) {
   return list(x.sizes().vec()) + std::to_string(dim) + c10::toString(x.scalar_type()) + x.device().str();
 }
 
-bool is_capturing(const at::Tensor& x) {
-  const auto* work = find_work(device_from(x.device().type()));
-  return work && work->is_capturing();
-}
+constexpr std::string_view unprepared = "call with valid once before it is captured: the call sets up what it needs";
 
-void wait_for_device(const at::Tensor& x) {
-  if (!x.is_cpu()) c10::impl::VirtualGuardImpl(x.device().type()).synchronizeDevice(x.device().index());
-}
+c10::impl::VirtualGuardImpl guard_of(const at::Tensor& x) { return c10::impl::VirtualGuardImpl(x.device().type()); }
 
-[[noreturn]] void refuse_unprepared() {
-  throw value_error("all_gather: call with valid once before it is captured: the call sets up what it needs");
-}
-
-at::Tensor alarm_on(state& now, const at::Tensor& x) {
-  auto& alarm = now.alarms[x.device().str()];
-  if (alarm.defined()) return alarm;
-  if (is_capturing(x)) refuse_unprepared();
+// On a stream of its own, so that nothing else need be waited for, and any stream may write into it next.
+at::Tensor new_flag(const at::Tensor& x) {
   const c10::InferenceMode off(false);  // calls outside of that mode write into it, too
-  alarm = at::zeros({}, x.options().dtype(at::kBool).requires_grad(false));
-  wait_for_device(alarm);  // other streams may write into it next
-  return alarm;
+  const auto options = x.options().dtype(at::kBool).requires_grad(false);
+  if (x.is_cpu()) return at::zeros({}, options);
+  const auto stream = guard_of(x).getStreamFromGlobalPool(x.device());
+  const c10::StreamGuard on(stream);
+  auto flag = at::zeros({}, options);
+  stream.synchronize();
+  return flag;
+}
+
+at::Tensor flag_of(const std::shared_ptr<engine>& group, const at::Tensor& x) {
+  locked_state known(group);
+  auto& flag = known.now.flags[x.device().str()];
+  if (!flag.defined()) {
+    if (is_capturing(x.device())) throw value_error("all_gather: " + std::string(unprepared));
+    flag = new_flag(x);
+  }
+  return flag;
 }
 
 // Graphs that were captured write into it for good.
-void keep(const at::Tensor& alarm) {
+void keep(const at::Tensor& flag) {
   static auto& kept = *new std::map<const void*, at::Tensor>;
   const std::lock_guard lock(locked_state::mutex());
-  kept.emplace(alarm.const_data_ptr(), alarm);
+  kept.emplace(flag.const_data_ptr(), flag);
+}
+
+// What this thread puts on the device next writes into it, even if the group is gone by then.
+void keep_for_now(const at::Tensor& flag) {
+  if (!flag.is_cpu()) flag.record_stream(guard_of(flag).getStream(flag.device()));
+}
+
+// Graphs may run on any stream.
+void wait_for_device(const at::Tensor& x) {
+  if (!x.is_cpu()) guard_of(x).synchronizeDevice(x.device().index());
+}
+
+bool is_set(const at::Tensor& flag) {
+  wait_for_device(flag);
+  return flag.item<bool>();
+}
+
+void clear(at::Tensor& flag) {
+  wait_for_device(flag);
+  flag.zero_();
+  wait_for_device(flag);
 }
 
 // Tells the other ranks where they listen, and throws.
-[[noreturn]] void refuse(const std::string& why, std::int64_t world, const std::string& group) {
-  if (world > 1) refuse_for_all(operation::all_gather, why, group, false);
-  throw value_error("all_gather: " + why);
+[[noreturn]] void refuse(std::string_view why, std::int64_t world, const std::string& group) {
+  if (world > 1) refuse_for_all(operation::all_gather, std::string(why), group, false);
+  throw value_error("all_gather: " + std::string(why));
 }
 
 void refuse_other_capacities(const std::vector<std::int64_t>& rows) {
@@ -111,39 +136,32 @@ void refuse_other_capacities(const std::vector<std::int64_t>& rows) {
 constexpr std::string_view was_clamped =
     "in an earlier call a rank's `valid` was negative or beyond its buffer's rows, and was clamped";
 
-bool is_set(const at::Tensor& alarm) {
-  wait_for_device(alarm);  // graphs may run on any stream
-  return alarm.item<bool>();
+bool tells_of_clamping(const std::exception& error) {
+  return std::string_view(error.what()).find(was_clamped) != std::string_view::npos;
 }
 
 }  // namespace
 
-// A rank that sees its alarm refuses, so that those raise as well that do not look, or see none; once is enough.
+// A rank that sees its flag refuses, so that those raise as well that do not look, or see none; once is enough.
 at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
                                   bool look, timeout_argument timeout) {
   return translated([&] {
     const auto moves = find_engine(group);
-    if (is_capturing(x)) {
-      locked_state known(moves);
-      if (!known.now.seen.contains(kind_of(x, dim))) refuse_unprepared();
+    const auto kind = kind_of(x, dim);
+    if (is_capturing(x.device())) {
+      const bool is_prepared = locked_state(moves).now.seen.contains(kind);
+      if (!is_prepared) refuse(unprepared, world, group);
       return sizes_tensor(std::vector(world, x.size(dim)));
     }
-    auto alarm = [&] {
-      locked_state known(moves);
-      return alarm_on(known.now, x);
-    }();
+    auto flag = flag_of(moves, x);
     try {
-      if (look && is_set(alarm)) refuse(std::string(was_clamped), world, group);
+      if (look && is_set(flag)) refuse(was_clamped, world, group);
       auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout) : sizes_tensor({x.size(dim)});
       refuse_other_capacities(sizes_of(rows));
-      locked_state known(moves);
-      known.now.seen.insert(kind_of(x, dim));
+      locked_state(moves).now.seen.insert(kind);
       return rows;
     } catch (const std::exception& error) {
-      if (std::string_view(error.what()).find(was_clamped) != std::string_view::npos) {
-        alarm.zero_();
-        wait_for_device(alarm);
-      }
+      if (tells_of_clamping(error)) clear(flag);
       throw;
     }
   });
@@ -152,12 +170,13 @@ at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::in
 at::Tensor kernels::clamped(const at::Tensor& given, c10::SymInt capacity, std::string group) {
   return translated([&] {
     auto sizes = given.clamp(0, capacity.expect_int());
-    auto alarm = [&, moves = find_engine(group)] {
-      locked_state known(moves);
-      return alarm_on(known.now, given);
-    }();
-    if (is_capturing(given)) keep(alarm);
-    alarm.logical_or_(sizes.ne(given).any());
+    const auto flag = flag_of(find_engine(group), given);
+    if (is_capturing(given.device())) {
+      keep(flag);
+    } else {
+      keep_for_now(flag);
+    }
+    flag.logical_or_(sizes.ne(given).any());
     return sizes;
   });
 }
