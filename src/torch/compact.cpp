@@ -110,19 +110,19 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using mover = at::Tensor (*)(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim);
 
-at::Tensor below(mover op, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
+template <const auto& op>
+at::Tensor below(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   return op(x, sizes, dim);
 }
 
-template <mover op, mover adjoint>
+template <const auto& op, const auto& adjoint>
 struct MoveRows : torch::autograd::Function<MoveRows<op, adjoint>> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
     ctx->save_for_backward({sizes});
     ctx->saved_data["dim"] = dim;
-    return below(op, x, sizes, dim);
+    return below<op>(x, sizes, dim);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -132,10 +132,10 @@ struct MoveRows : torch::autograd::Function<MoveRows<op, adjoint>> {
   }
 };
 
-template <mover op, mover adjoint>
+template <const auto& op, const auto& adjoint>
 at::Tensor recorded(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
   if (c10::GradMode::is_enabled() && x.requires_grad()) return MoveRows<op, adjoint>::apply(x, sizes, dim);
-  return below(op, x, sizes, dim);
+  return below<op>(x, sizes, dim);
 }
 
 }  // namespace

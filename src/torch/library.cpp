@@ -12,11 +12,6 @@
 namespace sheaf {
 namespace {
 
-template <class Signature>
-auto find_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 // For callers above the ops that refuse what never reaches one (a tensor subclass): the peers hear of it all the same.
 void refuse(std::string op, std::string why, std::string group, bool sized, bool later) {
   const auto kind = op == "reduce_scatter"             ? operation::reduce_scatter
@@ -75,87 +70,25 @@ bool is_done(const handle_pointer& one) { return one->call->done(); }
 
 namespace ops {
 
-std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t dim, std::int64_t world,
-                                              const std::string& grad, const std::string& group,
-                                              timeout_argument timeout) {
-  static const auto op = find_op<decltype(kernels::all_gather)>("sheaf::all_gather");
-  return op.call(x, dim, world, grad, group, timeout);
+template <class Result, class... Arguments, Result (*kernel)(Arguments...)>
+Result dispatched<kernel>::operator()(Arguments... arguments) const {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Result(Arguments...)>();
+  return op.call(std::forward<Arguments>(arguments)...);
 }
 
-at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
-                            std::int64_t world, const std::string& mode, const std::string& group,
-                            const std::optional<std::string>& grad, timeout_argument timeout, std::int64_t origin) {
-  static const auto op = find_op<decltype(kernels::all_gather_sized)>("sheaf::all_gather_sized");
-  return op.call(x, sizes, std::move(total), dim, world, mode, group, grad, timeout, origin);
-}
-
-at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
-                                std::int64_t world, const std::string& mode, const std::string& group,
-                                timeout_argument timeout, std::int64_t origin) {
-  static const auto op = find_op<decltype(kernels::reduce_scatter_sized)>("sheaf::reduce_scatter_sized");
-  return op.call(y, sizes, std::move(own), dim, world, mode, group, timeout, origin);
-}
-
-at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group,
-                        timeout_argument timeout) {
-  static const auto op = find_op<decltype(kernels::gather_sizes)>("sheaf::gather_sizes");
-  return op.call(x, dim, world, group, timeout);
-}
-
-two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
-                               std::int64_t world, mode_list grad, const std::string& group, timeout_argument timeout) {
-  static const auto op = find_op<decltype(kernels::all_gather_coalesced)>("sheaf::all_gather_coalesced");
-  return op.call(x, sizes, dim, world, std::move(grad), group, timeout);
-}
-
-std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
-                                                   at::IntArrayRef dim, std::int64_t world, mode_list mode,
-                                                   const std::string& group, mode_list grad, timeout_argument timeout,
-                                                   std::int64_t origin) {
-  static const auto op = find_op<decltype(kernels::all_gather_coalesced_sized)>("sheaf::all_gather_coalesced_sized");
-  return op.call(x, sizes, total, dim, world, std::move(mode), group, std::move(grad), timeout, origin);
-}
-
-std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const at::Tensor& sizes,
-                                                       c10::SymIntArrayRef own, at::IntArrayRef dim, std::int64_t world,
-                                                       mode_list mode, const std::string& group,
-                                                       timeout_argument timeout, std::int64_t origin) {
-  static const auto op =
-      find_op<decltype(kernels::reduce_scatter_coalesced_sized)>("sheaf::reduce_scatter_coalesced_sized");
-  return op.call(y, sizes, own, dim, world, std::move(mode), group, timeout, origin);
-}
-
-at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, const std::string& group,
-                                  timeout_argument timeout) {
-  static const auto op = find_op<decltype(kernels::gather_sizes_coalesced)>("sheaf::gather_sizes_coalesced");
-  return op.call(x, dim, world, group, timeout);
-}
-
-at::Tensor numbered(const at::Tensor& sizes) {
-  static const auto op = find_op<decltype(kernels::numbered)>("sheaf::numbered");
-  return op.call(sizes);
-}
-
-at::Tensor prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, const std::string& group, bool look,
-                         timeout_argument timeout) {
-  static const auto op = find_op<decltype(kernels::prepare_valid)>("sheaf::prepare_valid");
-  return op.call(x, dim, world, group, look, timeout);
-}
-
-at::Tensor clamped(const at::Tensor& given, c10::SymInt capacity, const std::string& group) {
-  static const auto op = find_op<decltype(kernels::clamped)>("sheaf::clamped");
-  return op.call(given, std::move(capacity), group);
-}
-
-at::Tensor compact(const at::Tensor& blocks, const at::Tensor& sizes, std::int64_t dim) {
-  static const auto op = find_op<decltype(kernels::compact)>("sheaf::compact");
-  return op.call(blocks, sizes, dim);
-}
-
-at::Tensor spread(const at::Tensor& rows, const at::Tensor& sizes, std::int64_t dim) {
-  static const auto op = find_op<decltype(kernels::spread)>("sheaf::spread");
-  return op.call(rows, sizes, dim);
-}
+template struct dispatched<kernels::all_gather>;
+template struct dispatched<kernels::all_gather_sized>;
+template struct dispatched<kernels::reduce_scatter_sized>;
+template struct dispatched<kernels::gather_sizes>;
+template struct dispatched<kernels::all_gather_coalesced>;
+template struct dispatched<kernels::all_gather_coalesced_sized>;
+template struct dispatched<kernels::reduce_scatter_coalesced_sized>;
+template struct dispatched<kernels::gather_sizes_coalesced>;
+template struct dispatched<kernels::numbered>;
+template struct dispatched<kernels::prepare_valid>;
+template struct dispatched<kernels::clamped>;
+template struct dispatched<kernels::compact>;
+template struct dispatched<kernels::spread>;
 
 }  // namespace ops
 
