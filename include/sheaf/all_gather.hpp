@@ -53,7 +53,7 @@ struct gather_sizes_options {
 // Every rank's size along `dim`: int64, CPU, one entry a rank.
 SHEAF_API at::Tensor gather_sizes(const at::Tensor& x, const gather_sizes_options& options = {});
 
-// The gathered tensor as views, one a rank.
+// The gathered tensor as views, one per rank.
 SHEAF_API std::vector<at::Tensor> split(const at::Tensor& gathered, const at::Tensor& sizes, std::int64_t dim = 0);
 
 // Where the own rows begin in the gathered tensor.

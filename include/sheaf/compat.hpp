@@ -47,7 +47,7 @@ class SHEAF_API AllGather {
   group group_;
 };
 
-// The own entry of one tensor a rank, and every entry's number of rows.
+// The own entry of one tensor per rank, and every entry's number of rows.
 SHEAF_API std::pair<at::Tensor, at::Tensor> split_by_rank(const std::vector<at::Tensor>& x, const group& of = {});
 SHEAF_API std::pair<at::Tensor, at::Tensor> split_by_rank(const at::Tensor& x, const group& of = {});
 

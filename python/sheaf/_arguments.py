@@ -53,16 +53,21 @@ def check_types(
         return
     if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
         refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized, later=later)
-    why = _objection(x, dim, mode, timeout)
+    why = _objection(x, dim, mode, timeout, op)
     if why is not None:
         refuse(op, of + why, where, sized=sized, later=later)
 
 
-def _objection(x: object, dim: object, mode: object, timeout: object) -> str | None:
+def mode_argument(op: str) -> str:
+    """What its callers know the mode as."""
+    return "op" if op.startswith("reduce_scatter") else "grad"
+
+
+def _objection(x: object, dim: object, mode: object, timeout: object, op: str) -> str | None:
     if not isinstance(dim, int) or isinstance(dim, bool):
         return f"dim must be an integer, got {dim!r}"
     if not isinstance(mode, str):
-        return f"a mode is a string, got {mode!r}"
+        return f"{mode_argument(op)} must be a string, got {mode!r}"
     if timeout is not None and not isinstance(timeout, _TIMES):
         return f"timeout must be a number of seconds or a timedelta, got {timeout!r}"
     if not isinstance(x, torch.Tensor):

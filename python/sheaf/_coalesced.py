@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.compiler import is_compiling
 
-from sheaf._arguments import Sizes, Timeout, check_types, own, read_as_variables, refuse, rows, total
+from sheaf._arguments import Sizes, Timeout, check_types, mode_argument, own, read_as_variables, refuse, rows, total
 from sheaf._group import Ranks
 
 ManySizes: TypeAlias = Sizes | Sequence[Sizes | None] | None
@@ -50,7 +50,7 @@ class Each:
         self.shares_sizes = sizes is not None and _is_one_row(sizes)
         given = [sizes] * len(tensors) if self.shares_sizes else self._one_each("sizes", sizes)
         self.dims: list[int] = self._one_each("dim", dim)
-        self.modes: list[str] = self._one_each("modes", mode)
+        self.modes: list[str] = self._one_each(mode_argument(op), mode)
         self._check_types(timeout)
         if not is_whole and not learns:
             self.refuse("sizes must be given for every tensor")
@@ -87,9 +87,9 @@ class Each:
     def _row(self, i: int) -> torch.Tensor:
         row = rows(self.op, self.given[i], self.where, f"tensor {i}: ", sized=self.sized, later=self.later)
         if row.dim() != 1 or row.shape[0] != self.where.world:
-            why = "sizes must be one row of integers, one a rank"
+            why = "sizes must be one row of integers, one per rank"
             if row.dim() == 1:
-                why = f"sizes must have {self.where.world} entries, one a rank, got {row.shape[0]}"
+                why = f"sizes must have {self.where.world} entries, one per rank, got {row.shape[0]}"
             self.refuse(f"tensor {i}: {why}")
         return row
 

@@ -77,7 +77,9 @@ def _in_order(op: Any) -> Callable[..., Any]:
     from torch.utils._pytree import tree_map_only
 
     def lower(*args: Any, **keywords: Any) -> Any:
-        V.graph.disable_cudagraphs_reason = f"{op} is part of a call that exchanges headers with other ranks each time"
+        V.graph.disable_cudagraphs_reason = (
+            f"{op} is part of a call that hears of other ranks, or leaves word for later calls, each time"
+        )
         first_new = len(V.graph.operations)
         outputs = ir.FallbackKernel.create(op, *args, **keywords)
         result = tree_map_only(ir.IRNode, ir.TensorBox.create, outputs)

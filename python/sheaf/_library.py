@@ -39,7 +39,7 @@ def find() -> Library:
     looked = ", ".join(map(str, places))
     raise ImportError(
         f"Sheaf's C++ library was not found with its libsheaf.json (looked at {looked}). In a source tree run `make "
-        "build`; otherwise install torch-sheaf again, or name the library in SHEAF_LIBRARY."
+        "build`; otherwise install Sheaf again from its sources, or name the library in SHEAF_LIBRARY."
     )
 
 
@@ -51,8 +51,8 @@ def load() -> Library:
     if _minor(here) != _minor(library.torch):
         raise ImportError(
             f"This Sheaf was built for torch {library.torch}, but torch {here} is installed. Install torch "
-            f"{_minor(library.torch)}, or build Sheaf for this torch: pip install --no-build-isolation "
-            "--force-reinstall --no-deps torch-sheaf, from its sources."
+            f"{_minor(library.torch)}, or build Sheaf for this torch, in its sources: pip install --no-build-isolation "
+            "--force-reinstall --no-deps ."
         )
     torch.ops.load_library(str(library.path))
     return library

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """all_gather of static shapes: buffers of fixed rows, of which a number on the device says how many are valid.
-Only an eager call's look at the alarm waits for the device, so forward and backward can be captured and replayed."""
+Only an eager call's look at the flag waits for the device, so forward and backward can be captured and replayed."""
 
 import torch
 from torch.compiler import is_compiling
@@ -43,8 +43,12 @@ def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ran
         why = "valid must be a tensor of one integer"
     elif valid.device != x.device:
         why = f"valid must be on the tensor's device, {x.device}, got {valid.device}"
-    elif where.world > 1 and (x.ndim == 0 or not -x.ndim <= dim < x.ndim):
-        why = f"the tensor has {x.ndim} dims, and none is {dim}"
+    elif where.world > 1 and x.ndim == 0:
+        why = "a 0-d tensor has no dim to gather along: pass x.reshape(1)"
+    elif where.world > 1 and not -x.ndim <= dim < x.ndim:
+        why = f"dim must be from {-x.ndim} to {x.ndim - 1}, got {dim}"
+    elif grad not in ("sum", "mean", "own"):
+        why = f'a gradient is "sum", "mean" or "own", got "{grad}"'
     if why:
         refuse("all_gather", why, where, sized=False)
     if where.world == 1:

@@ -89,11 +89,12 @@ def all_gather(
     have no rows.
 
     All ranks must agree on dtype, device type, number of dims, `dim`, the sizes of all other dims, `grad`, and on
-    whether `sizes` is given. Where they do not, every rank raises the same ValueError; with `sizes` given and blocks of
-    more than 8 KiB they raise at the deadline, unless SHEAF_CHECK=1.
+    whether `sizes` is given. Where they do not, every rank raises the same ValueError. Only over a group's own backend
+    (not in shared memory), with `sizes` given and blocks of more than 8 KiB, they raise at the deadline, unless
+    SHEAF_CHECK=1.
 
     Args:
-        x: the own block: any dtype, any layout, at least 1-d and at most 8-d.
+        x: the own block: any strided tensor, from bool to complex128 and float8, at least 1-d and at most 8-d.
         dim: where blocks differ in size and are joined; may be negative.
         sizes: every rank's size along `dim`, where it is known (a tensor on any device, a list or a tuple): then
             large blocks travel without a round before them.
@@ -210,14 +211,14 @@ def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Ten
 
 
 def offset(sizes: Sizes, group: Group = None) -> int:
-    """Where the own rows begin in the gathered tensor, of `sizes`, one a rank. Local.
+    """Where the own rows begin in the gathered tensor, of `sizes`, one per rank. Local.
 
     Example, the labels of a contrastive loss over the gathered keys:
         >>> labels = torch.arange(x.shape[0]) + sheaf.offset(sizes)
     """
     where = ranks(group)
     if len(sizes) != where.world:
-        raise ValueError(f"offset: sizes must have {where.world} entries, one a rank, got {len(sizes)}")
+        raise ValueError(f"offset: sizes must have {where.world} entries, one per rank, got {len(sizes)}")
     if not is_compiling():  # a compiler sees no values
         _check_not_negative("offset", [int(size) for size in sizes])
     return int(sum(int(size) for size in sizes[: where.rank]))

@@ -67,9 +67,9 @@ def reduce_scatter(
     Shapes: every rank passes `(..., n_0 + n_1 + ..., ...)`, rank r receives `(..., n_r, ...)`, contiguous. Sums run in
     rank order (float16, bfloat16 and float8 in float32), so they have the same bits in every run; integers wrap.
 
-    All ranks must agree on shape, dtype, device type, `dim`, `sizes` and `op`. For tensors of up to 8 KiB, or with
-    SHEAF_CHECK=1, a disagreement is the same ValueError on every rank; otherwise it ends at the deadline with an error
-    that says who is in which call.
+    All ranks must agree on shape, dtype, device type, `dim`, `sizes` and `op`. A disagreement is the same ValueError on
+    every rank. Only over a group's own backend (not in shared memory), for tensors of more than 8 KiB and without
+    SHEAF_CHECK=1, it ends at the deadline with an error that says who is in which call.
 
     Args:
         y: the tensor to sum: any dtype but bool; for the mean, no integers either.

@@ -3,7 +3,6 @@
 // all others out; one whose host is gone may never answer. So a thread of their own asks, and no wait depends on it.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <future>
 #include <memory>

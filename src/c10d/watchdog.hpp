@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Gloo waits cannot be cut into slices: a wait that times out closes the connection for good. But a wait can be
-// aborted from another thread and taken up again. This is that thread, one a process.
+// aborted from another thread and taken up again. This is that thread, one per process.
 #pragma once
 
 #include <chrono>

@@ -23,7 +23,7 @@ std::optional<std::string> heard::verdict() const {
   return is_alike() && are_rows_given() ? std::nullopt : sheaf::verdict(frames());
 }
 
-// Sizes that are given are the same everywhere; whether there is one a rank, and each holds what they say, is left to
+// Sizes that are given are the same everywhere; whether there is one per rank, and each holds what they say, is left to
 // look at.
 bool heard::are_rows_given() const {
   const auto& own = now_->head;

@@ -6,7 +6,7 @@
 namespace sheaf {
 namespace {
 
-// Measured on an H200, over sockets. Round by round takes a step a rank, which small results wait for; between two
+// Measured on an H200, over sockets. Round by round takes a step per rank, which small results wait for; between two
 // ranks it is one step anyway.
 constexpr std::int64_t most_direct = std::int64_t{1} << 20;
 constexpr std::int64_t most_direct_of_two = std::int64_t{256} << 10;

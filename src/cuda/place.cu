@@ -135,7 +135,7 @@ void pack_blocks(const layout& at, std::vector<block>& blocks, const std::byte* 
 
 void check_count(const layout& at, std::size_t count) {
   if (count == at.sizes.size()) return;
-  throw std::invalid_argument("blocks: expected " + std::to_string(at.sizes.size()) + ", one a rank, got " +
+  throw std::invalid_argument("blocks: expected " + std::to_string(at.sizes.size()) + ", one per rank, got " +
                               std::to_string(count));
 }
 

@@ -57,7 +57,7 @@ refusal check_each(at::TensorList tensors, at::IntArrayRef dims,
 }
 
 refusal check_modes(const mode_list& texts, std::size_t tensors, bool may_be_own) {
-  if (auto why = check_count("modes", texts.size(), tensors)) return why;
+  if (auto why = check_count(may_be_own ? "grad" : "op", texts.size(), tensors)) return why;
   for (std::size_t i = 0; i < tensors; ++i) {
     try {
       const auto mode = gradient_from(std::string(texts.get(i)));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the coalesced ops share: checks that name the tensor, a header with a record a tensor, a bundle of all of them.
+// What the coalesced ops share: checks that name the tensor, a header with a record per tensor, a bundle of all of
+// them.
 #pragma once
 
 #include <functional>

@@ -43,7 +43,7 @@ std::vector<at::Tensor> all_gather_same_dim(const at::Tensor& t, const group& of
 }
 
 at::Tensor gather_sizes(const at::Tensor& t, std::int64_t dim, const group& of) {
-  // One number a rank: what else the tensors are is not compared.
+  // One number per rank: what else the tensors are is not compared.
   const auto rows = at::empty({t.size(dim), 0}, t.options().dtype(at::kByte));  // of a device that the group carries
   return on_device_of(t, sheaf::gather_sizes(rows, {.group = of}));
 }

@@ -28,7 +28,7 @@ void all_gather_same_dim(const group& me) {
   for (const extents& shape : {extents{}, extents{3}, extents{2, 0}, extents{2, 3, 40}}) {
     const auto x = leaf(noise(shape, me.rank()));
     const auto all = compat::all_gather_same_dim(x, me);
-    expect(static_cast<int>(all.size()) == me.world(), "one tensor a rank");
+    expect(static_cast<int>(all.size()) == me.world(), "one tensor per rank");
     for (int rank = 0; rank < me.world(); ++rank) {
       expect_equal(all[rank], noise(shape, rank), "rank " + std::to_string(rank) + "'s tensor");
       expect(!all[rank].requires_grad() && !all[rank].is_alias_of(x), "without a gradient, in memory of its own");

@@ -23,7 +23,7 @@ void split_gives_views_of_every_block(const group& me) {
     now.sizes[0] = 0;
     const auto whole = now.gathered();
     const auto blocks = split(whole, now.sizes_tensor(), dim);
-    expect(static_cast<int>(blocks.size()) == me.world(), "one block a rank");
+    expect(static_cast<int>(blocks.size()) == me.world(), "one block per rank");
     for (int rank = 0; rank < me.world(); ++rank) {
       expect_equal(blocks[rank], now.block(rank), "block " + std::to_string(rank));
       expect(blocks[rank].is_alias_of(whole), "a view");
@@ -58,7 +58,7 @@ void what_is_refused_locally(const group& me) {
   refused([&] { split(whole, at::tensor({1, 2}, at::kLong)); }, "add up to 3");
   refused([&] { split(whole, at::tensor({4}, at::kLong), 2); }, "dim must be from -2 to 1, got 2");
   refused([&] { offset(at::ones({me.world() + 1}, at::kLong), me); },
-          "one a rank, got " + std::to_string(me.world() + 1));
+          "one per rank, got " + std::to_string(me.world() + 1));
   refused([&] { offset(at::full({me.world()}, -1, at::kLong), me); }, "negative");
   refused([&] { offset(at::ones({me.world()}), me); }, "integers");
 }

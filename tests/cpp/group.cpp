@@ -80,7 +80,7 @@ void one_rank(const group& me) {
   refused([&] { reduce_scatter(x.to(at::kMeta), at::tensor({2}, at::kLong), {.group = me}); }, "hold no data");
   refused([&] { all_gather(x, {.dim = 3, .group = me}); }, "dim must be from -3 to 2, got 3");
   refused([&] { all_gather(x, {.sizes = at::tensor({4}, at::kLong), .group = me}); }, "4 rows, but it has 2");
-  refused([&] { reduce_scatter(x, at::tensor({1, 1}, at::kLong), {.group = me}); }, "1 entries, one a rank, got 2");
+  refused([&] { reduce_scatter(x, at::tensor({1, 1}, at::kLong), {.group = me}); }, "1 entries, one per rank, got 2");
   refused([&] { reduce_scatter(x.to(at::kBool), at::tensor({2}, at::kLong), {.group = me}); }, "bool");
   refused([&] { reduce_scatter(x.to(at::kInt), at::tensor({2}, at::kLong), {.op = reduce_op::mean, .group = me}); },
           "no mean");

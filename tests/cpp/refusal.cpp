@@ -88,7 +88,7 @@ void wrong_sizes_of_a_gather(const group& me, std::int64_t columns) {
   const auto right = gather(at::full({world}, 2, at::kLong));
   auto negative = at::full({world}, 2, at::kLong);
   negative[0] = -2;
-  expect_refused_with_sizes(me, "one a rank, got " + std::to_string(world + 1),
+  expect_refused_with_sizes(me, "one per rank, got " + std::to_string(world + 1),
                             gather(at::full({world + 1}, 2, at::kLong)), right);
   expect_refused_with_sizes(me, "must not be negative", gather(negative), right);
   expect_refused_with_sizes(me, "this rank 3 rows, but it has 2", gather(at::full({world}, 3, at::kLong)), right);
@@ -103,7 +103,7 @@ void wrong_sizes_of_a_reduction(const group& me, std::int64_t columns) {
   const auto y = at::ones({2 * world, columns});
   const auto sizes = at::full({world}, 2, at::kLong);
   const auto right = reduce(y, sizes, reduce_op::sum);
-  expect_refused_with_sizes(me, "one a rank, got 1", reduce(y, sizes.narrow(0, 0, 1), reduce_op::sum), right);
+  expect_refused_with_sizes(me, "one per rank, got 1", reduce(y, sizes.narrow(0, 0, 1), reduce_op::sum), right);
   expect_refused_with_sizes(me, "add up to " + std::to_string(3 * world), reduce(y, sizes + 1, reduce_op::sum), right);
   expect_refused_with_sizes(me, "bool tensors have no sum", reduce(y.to(at::kBool), sizes, reduce_op::sum), right);
   expect_refused_with_sizes(me, "no mean", reduce(y.to(at::kInt), sizes, reduce_op::mean), right);

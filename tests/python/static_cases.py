@@ -181,6 +181,8 @@ def static_mistakes(rank, world, device):
     said.append(told(lambda: gather(sizes=[CAPACITY] * world)))
     said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(1.5, device=device))))
     said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(True, device=device))))
+    said.append(told(lambda: gather(grad="avg")))
+    said.append(told(lambda: gather(dim=2)))
     said.append(told(lambda: gather(rows=CAPACITY + last)))  # the last rank's buffer is new, and no other's
     said.append(told(gather))
     return said
@@ -201,6 +203,8 @@ MISTAKES = [
     "cannot both be given",
     "one integer",
     "one integer",
+    'a gradient is "sum", "mean" or "own", got "avg"',
+    "dim must be from -2 to 1, got 2",
     "must have the same rows",
     "nothing was raised",
 ]

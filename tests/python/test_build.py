@@ -6,19 +6,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import sheaf
 from tools.check_no_cuda import traces
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(sheaf.LIBRARY.cuda, reason="this build carries CUDA tensors")
 
-
+@pytest.mark.skipif(sheaf.LIBRARY.cuda, reason="this build carries CUDA tensors")
 def test_it_has_no_trace_of_cuda() -> None:
     assert traces(sheaf.LIBRARY.path) == []
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
 def test_cuda_cannot_be_insisted_on(tmp_path: Path) -> None:
     command = ["cmake", "-S", ROOT, "-B", tmp_path, "-DSHEAF_CUDA=ON", f"-DPython_EXECUTABLE={sys.executable}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -494,9 +494,9 @@ REFUSED = {
     "range": "tensor 1: dim must be from -1 to 0, got 1",
     "far range": "tensor 0: dim must be from -2 to 1, got 1180591620717411303424",
     "dims": "dim: expected one for each of 2 tensors, got 3",
-    "modes": "modes: expected one for each of 2 tensors, got 1",
+    "modes": "grad: expected one for each of 2 tensors, got 1",
     "mode": 'tensor 1: a gradient is "sum", "mean" or "own", got "median"',
-    "short sizes": "tensor 1: sizes must have 3 entries, one a rank, got 1",
+    "short sizes": "tensor 1: sizes must have 3 entries, one per rank, got 1",
     "timeout": "timeout must be a positive number of seconds",
 }
 

@@ -23,7 +23,7 @@ from pool import fresh, run, run_raises, values
 pytestmark = pytest.mark.usefixtures("engine")
 
 WRONG_SIZES = {
-    "length": ([2, 2], "sizes must have 3 entries, one a rank, got 2"),
+    "length": ([2, 2], "sizes must have 3 entries, one per rank, got 2"),
     "negative": ([2, 2, -1], "sizes must not be negative, got [2, 2, -1]"),
     "own": ([2, 2, 5], "give this rank 5 rows, but it has 2"),
     "type": ([2, 2, 2.0], "sizes must be integers"),

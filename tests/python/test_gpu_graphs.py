@@ -156,6 +156,15 @@ def test_inductor(known):
     run(3, inducted, known, timeout=300)
 
 
+def inducted_static(rank, world, device):
+    with compiling():
+        static_cases.static_compiled(rank, world, device, "inductor")
+
+
+def test_inductor_with_static_shapes():
+    run(2, inducted_static, "cuda", timeout=300)
+
+
 def opcheck(rank, world):
     """Of one tensor, of several, and of static shapes."""
     sizes = [2 + r for r in range(world)]

@@ -55,7 +55,7 @@ def divisible_by(num: int, den: int) -> bool:
 def gather_sizes(t: Tensor, *, dim: int) -> Tensor:
     """Every rank's size along `dim`: int64, `(W,)`, on the device of `t`."""
     dist.get_world_size()  # raises without a group, as the original does
-    # One number a rank: what else the tensors are is not compared.
+    # One number per rank: what else the tensors are is not compared.
     return on_device_of(t, sheaf.gather_sizes(torch.empty(t.shape[dim], 0, dtype=torch.uint8, device=t.device)))
 
 
