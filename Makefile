@@ -19,8 +19,9 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 
-.PHONY: build build-gpu build-without-gpu run-gpu-tests run-gpu-bench demo test test-gpu bench bench-gpu bench-mpi kernels lint format cpp-test sanitize model fuzz-test python-test slow-test slow-python-test consumer-test sources-test wheel-test clean \
-  help
+.PHONY: build build-gpu build-without-gpu run-gpu-tests run-gpu-bench demo test test-gpu bench bench-gpu bench-mpi \
+  kernels lint format cpp-test sanitize model fuzz-test python-test slow-test slow-python-test consumer-test \
+  sources-test wheel-test clean help
 .DEFAULT_GOAL := build
 
 help: ## this list
@@ -112,9 +113,10 @@ RACECHECKED := Place.*:cuda_sum.*:Place/Ranks.*/1:Place/Ranks.*/3:Place/Ranks.*/
 
 build-gpu:
 	$(say) "build for CUDA"
+	@mkdir -p $(GPU_BUILD)
 	@cmake -S . -B $(GPU_BUILD) -DSHEAF_TESTS=ON -DSHEAF_WERROR=ON -DCMAKE_CUDA_ARCHITECTURES=native \
-	  -DPython_EXECUTABLE=$$(command -v $(GPU_PYTHON)) > /dev/null
-	@grep -q '"cuda": true' $(GPU_BUILD)/libsheaf.json || { echo "this build carries no CUDA tensors: -DSHEAF_CUDA=ON says why"; exit 1; }
+	  -DPython_EXECUTABLE=$$(command -v $(GPU_PYTHON)) > $(GPU_BUILD)/configured
+	@grep -q '"cuda": true' $(GPU_BUILD)/libsheaf.json || { grep "Sheaf carries" $(GPU_BUILD)/configured; exit 1; }
 	@cmake --build $(GPU_BUILD) --target sheaf cuda_tests place_kernels cpp_cases
 
 test-gpu: ## CUDA tests: kernels, also under compute-sanitizer, several ranks on one GPU, a build without CUDA; GPU_PYTHON has torch and pytest

@@ -38,7 +38,7 @@ def draw_column(ax: Axes, x: float, owners: list[int | None], title: str, first:
 
 
 def draw_blocks(ax: Axes, x: float, longest: int, title: str) -> None:
-    """One block a rank, padded to `longest` rows (0: as it is), with a gap between blocks."""
+    """One block per rank, padded to `longest` rows (0: as it is), with a gap between blocks."""
     y = 0.0
     for rank, rows in enumerate(SIZES):
         for number in range(max(rows, longest)):

@@ -21,5 +21,5 @@ def traces(library: Path) -> list[str]:
 
 if __name__ == "__main__":
     found = traces(Path(sys.argv[1]))
-    print("\n".join(found))
+    print(*found, sep="\n", end="\n" * bool(found))
     sys.exit(f"a build without CUDA has {len(found)} lines of it" if found else 0)

@@ -14,8 +14,8 @@ namespace {
 
 struct buffers {
   setting with;
-  sheaf::memory own;     // the blocks of this rank, one a call
-  sheaf::memory result;  // the caller's, one a call
+  sheaf::memory own;     // the blocks of this rank, one per call
+  sheaf::memory result;  // the caller's, one per call
 
   std::int64_t own_bytes() const { return with.at.block_bytes(with.engine.rank()); }
   sheaf::memory block(int number) const { return nth(own, number, own_bytes()); }

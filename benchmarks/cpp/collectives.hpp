@@ -33,7 +33,7 @@ class plain_copy final : public candidate {
   const sheaf::memory to_;
 };
 
-// Sheaf makes the results, one a call.
+// Sheaf makes the results, one per call.
 class with_results : public candidate {
  public:
   with_results(std::string name, int calls) : candidate(std::move(name)), results_(calls) {}

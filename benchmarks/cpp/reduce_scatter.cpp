@@ -14,8 +14,8 @@ namespace {
 
 struct buffers {
   setting with;
-  sheaf::memory terms;  // the whole tensors that this rank brings, one a call
-  sheaf::memory own;    // the caller's, for the own rows of the sum, one a call
+  sheaf::memory terms;  // the whole tensors that this rank brings, one per call
+  sheaf::memory own;    // the caller's, for the own rows of the sum, one per call
 
   std::int64_t own_bytes() const { return with.at.block_bytes(with.engine.rank()); }
   sheaf::memory whole(int number) const { return nth(terms, number, with.at.bytes()); }
