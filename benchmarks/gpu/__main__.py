@@ -4,17 +4,20 @@ the padded way. Writes its section of docs/benchmarks.md: `make bench-gpu`."""
 
 import argparse
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from benchmarks.gpu import choices, kernels, local, must_show, ranks, started, whole
+from benchmarks.must_show import Promise
 from benchmarks.started import LATE_S
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
 
+PARTS = ["kernels", "local", "whole", "choices", "started"]
 LARGEST = 64 * 1024
 """KiB of the largest whole gather."""
 
@@ -62,10 +65,9 @@ Ratios are times of the other way over the first one's. Even blocks go by NCCL's
 uneven ones by one group of broadcasts straight into place. Up to 1 MiB in all they go directly, from every rank to
 every other at once, as long as none sends more than 3 MiB so (between two ranks up to 256 KiB); and up to 8 MiB they
 are staged where they begin at no multiple of 16 B: by the group into memory where they do, and a copy from there.
-`padded` is to pad to the longest and one even collective, `in two steps` to bring even shares of the whole to each
-rank, which hands its own to all others. Sums go by all_to_all and in rank order; beside that, a group of NCCL's
-reduces, its all-reduce, and a gather of everything and the own sum. Eight tensors in one call, packed, against eight
-calls. Ranks share the GPU as above.
+`padded` is to pad to the longest and one even collective, `relayed` to send each other rank a part of the largest
+block, which hands it on. Sums go by all_to_all and in rank order; beside that, a group of NCCL's reduces, its
+all-reduce, and a gather of everything and the own sum. Eight tensors in one call, packed, against eight calls.
 """
 
 
@@ -73,46 +75,80 @@ def say(part: str) -> None:
     print(f"== {part}", file=sys.stderr, flush=True)
 
 
-def section(device: str, library: str | None, quick: bool) -> str:
-    name = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
-    loaded = kernels.Kernels(library) if library else None
-    say("placing and packing")
-    moves = kernels.table(library) if library else []
-    say("local work")
-    passes = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
+@dataclass
+class Measured:
+    """The tables of one run, as lines; empty: not asked for."""
+
+    together: bool = False
+    kernels: list[str] = field(default_factory=list)
+    local: list[str] = field(default_factory=list)
+    whole: list[str] = field(default_factory=list)
+    whole_in_turns: list[str] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
+    choices: list[list[str]] = field(default_factory=list)
+    choices_in_turns: list[list[str]] = field(default_factory=list)
+
+
+def measure(device: str, library: str | None, only: list[str], quick: bool) -> Measured:
+    found = Measured()
+    if library and "kernels" in only:
+        say("placing and packing")
+        found.kernels = kernels.table(library)
+    if "local" in only:
+        say("local work")
+        loaded = kernels.Kernels(library) if library else None
+        found.local = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
     sizes = [1, 256] if quick else [1, 64, 1024, 4096, LARGEST]
-    with ranks.at_once(device) as together:
-        say(f"whole gathers, four ranks {'at once' if together else 'in turns'}")
-        gathers = whole.table(device, 4, sizes, 3 if quick else 9)
-        say("other ways")
-        kibs = [1, 64] if quick else [1, 16, 64, 256, 1024, 4096, 16384, 65536]
-        others = choices.tables(device, 4, kibs, 3 if quick else 9)
-    turns = []
-    if together and not quick:
+    with ranks.at_once(device) as found.together:
+        if "whole" in only:
+            say(f"whole gathers, four ranks {'at once' if found.together else 'in turns'}")
+            found.whole = whole.table(device, 4, sizes, 3 if quick else 9)
+        if "choices" in only:
+            say("other ways")
+            kibs = [1, 64] if quick else [1, 16, 64, 256, 1024, 4096, 16384, 65536]
+            found.choices = choices.tables(device, 4, kibs, 3 if quick else 9)
+    if found.together and not quick and "whole" in only:
         say("whole gathers, four ranks in turns")
-        turns = whole.table(device, 4, sizes, 5, "in turns")
-    say("calls that are started")
-    starts = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)
-    promised = [*must_show.placing(moves), *must_show.local_work(passes), *must_show.starts(starts)]
-    if turns:
+        found.whole_in_turns = whole.table(device, 4, sizes, 5, "in turns")
+    if found.together and not quick and "choices" in only:
+        say("other ways, in turns")
+        found.choices_in_turns = choices.tables(device, 4, [1024, 4096, 16384], 5, "choices in turns")
+    if "started" in only:
+        say("calls that are started")
+        found.started = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)
+    return found
+
+
+def promises(of: Measured) -> list[Promise]:
+    promised = [*must_show.placing(of.kernels), *must_show.local_work(of.local), *must_show.starts(of.started)]
+    if of.whole_in_turns:
         largest = f"{LARGEST} KiB"
-        promised += must_show.whole_gathers(turns, ", in turns, 64 MiB", lambda n: n == largest)
-        promised += must_show.whole_gathers(turns, ", in turns, less than that", lambda n: n != largest)
-    promised += must_show.whole_gathers(gathers, ", at once" if together else ", in turns")
+        promised += must_show.whole_gathers(of.whole_in_turns, ", in turns, 64 MiB", lambda n: n == largest)
+        promised += must_show.whole_gathers(of.whole_in_turns, ", in turns, less than that", lambda n: n != largest)
+    return promised + must_show.whole_gathers(of.whole, ", at once" if of.together else ", in turns")
+
+
+def section(device: str, of: Measured) -> str:
+    name = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
     how = "medians of ways that take turns, on the slowest rank"
-    told = {
-        f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; {how}.\n": [],
-        PROMISES: must_show.table(promised),
-        KERNELS: moves,
-        LOCAL: passes,
-        f"{WHOLE}\n{AT_ONCE if together else IN_TURNS}": gathers,
-        **({f"{TURNS}\n{IN_TURNS}": turns} if turns else {}),
-        STARTED: starts,
-        CHOICES: [],
-    }
-    parts = [text + "".join(f"\n{line}" for line in lines) + "\n" * bool(lines) for text, lines in told.items()]
-    parts += ["\n".join(lines) + "\n" for lines in others.values() if len(lines) > 2]
-    return "\n".join(parts)
+    shared = AT_ONCE if of.together else IN_TURNS
+    parts = [
+        (f"## On a GPU\n\nMeasured on {name}, torch {torch.__version__}; {how}.\n", [[]]),
+        (PROMISES, [must_show.table(promises(of))]),
+        (KERNELS, [of.kernels]),
+        (LOCAL, [of.local]),
+        (f"{WHOLE}\n{shared}", [of.whole]),
+        (f"{TURNS}\n{IN_TURNS}", [of.whole_in_turns] if of.whole_in_turns else []),
+        (STARTED, [of.started]),
+        (f"{CHOICES}\n{shared}", of.choices),
+        (f"The same ways, in turns.\n\n{IN_TURNS}", of.choices_in_turns),
+    ]
+    return "\n".join(
+        block
+        for text, tables in parts
+        if tables
+        for block in [text, *("\n".join([*lines, ""]) for lines in tables if lines)]
+    )
 
 
 def write(text: str) -> None:
@@ -127,6 +163,7 @@ def main() -> None:
     parser.add_argument("--kernels", help="the library of benchmarks/cuda/place.cu")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="few and small, and nothing is written")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts, and nothing is written")
     parser.add_argument("--rank", nargs=7, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:
@@ -137,13 +174,14 @@ def main() -> None:
             "in turns": whole.in_turns_body,
             "started": started.rank_body,
             "choices": choices.rank_body,
+            "choices in turns": choices.in_turns_body,
         }
         bodies[part](device, [int(kib) for kib in kibs.split(",")], int(rounds))
         dist.destroy_process_group()
         return
-    text = section(args.device, args.kernels, args.quick)
+    text = section(args.device, measure(args.device, args.kernels, args.only or PARTS, args.quick))
     print(text)
-    if not args.quick:
+    if not args.quick and not args.only:
         write(text)
 
 

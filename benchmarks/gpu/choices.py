@@ -17,7 +17,7 @@ GRAIN = GRAINS[0]
 
 EVEN = ["| N | blocks begin | one collective, ms | staged | direct |", "| --- " * 5 + "|"]
 GATHER = [
-    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | in two steps |",
+    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | relayed |",
     "| --- " * 8 + "|",
 ]
 BACK = ["| N | pattern | all_to_all and own sum, ms | reduces | all-reduce | gather and own sum |", "| --- " * 6 + "|"]
@@ -61,23 +61,37 @@ def direct(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     return whole
 
 
-def overlaps(parts: list[int], which: int, others: list[int]) -> list[int]:
-    """Of the run that is `parts[which]`, how much lies in each of `others`, both being cuts of the same bytes."""
-    first, begin, common = sum(parts[:which]), 0, []
-    for size in others:
-        common.append(max(0, min(first + parts[which], begin + size) - max(first, begin)))
-        begin += size
-    return common
+def swap(sent: list[tuple[torch.Tensor, int]], received: list[tuple[torch.Tensor, int]]) -> None:
+    """One grouped operation: each tensor to or from its rank."""
+    pairs = [(dist.isend, sent), (dist.irecv, received)]
+    messages = [dist.P2POp(op, x, peer) for op, all_of in pairs for x, peer in all_of if x.numel()]
+    for each in dist.batch_isend_irecv(messages) if messages else []:
+        each.wait()
 
 
-def in_two_steps(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    """Every rank gets an even share of the whole from those who have it, and hands it to all others at once."""
+def relayed(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """The largest block in even parts to the others, each of which hands its own on, along with its block: two steps,
+    in which nobody sends or gets more than the result has."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    ends = [sum(sizes) * r // world // GRAIN * GRAIN for r in range(world)] + [sum(sizes)]
+    whole = x.new_empty(sum(sizes))
+    blocks = list(whole.split(sizes))
+    blocks[rank].copy_(x)
+    root = sizes.index(max(sizes))
+    peers = [peer for peer in range(world) if peer != root]
+    ends = [sizes[root] * i // len(peers) // GRAIN * GRAIN for i in range(len(peers))] + [sizes[root]]
     shares = [end - begin for begin, end in itertools.pairwise(ends)]
-    mine = x.new_empty(shares[rank])
-    dist.all_to_all_single(mine, x, overlaps(shares, rank, sizes), overlaps(sizes, rank, shares))
-    return direct(mine, shares)
+    parts = dict(zip(peers, blocks[root].split(shares), strict=True))
+    if rank == root:
+        swap([(parts[peer], peer) for peer in peers], [])
+        swap([], [(blocks[peer], peer) for peer in peers])
+        return whole
+    swap([], [(parts[rank], root)])
+    others = [peer for peer in peers if peer != rank]
+    swap(
+        [(blocks[rank], root), *[(each[rank], peer) for peer in others for each in (blocks, parts)]],
+        [(each[peer], peer) for peer in others for each in (blocks, parts)],
+    )
+    return whole
 
 
 def gathered(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
@@ -109,10 +123,10 @@ def compared(ms: dict[str, float]) -> list[str]:
     return [f"{first:.3f}", *(f"{other / first:.2f}" for other in others)]
 
 
-def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
+def compare_gathers(kib: int, device: str, rounds: int, calls: int, grains: tuple[int, ...] = GRAINS) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     for pattern in ("skew 2", "heavy"):
-        for grain in GRAINS:
+        for grain in grains:
             odd = grain < GRAIN
             # The large block comes last, where others decide what it begins at.
             sizes = [(size | odd) * grain for size in reversed(sizes_of(pattern, kib * 1024 // grain, world))]
@@ -122,7 +136,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
                 "padded": lambda x=x, sizes=sizes: padded(x, sizes),
                 "staged": lambda x=x, sizes=sizes: staged(x, sizes),
                 "direct": lambda x=x, sizes=sizes: direct(x, sizes),
-                "in two steps": lambda x=x, sizes=sizes: in_two_steps(x, sizes),
+                "relayed": lambda x=x, sizes=sizes: relayed(x, sizes),
             }
             truth = sheaf.all_gather(x, sizes=sizes).tensor
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
@@ -132,9 +146,9 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
                 print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(compared(ms))} |", flush=True)
 
 
-def compare_even(kib: int, device: str, rounds: int, calls: int) -> None:
+def compare_even(kib: int, device: str, rounds: int, calls: int, grains: tuple[int, ...] = GRAINS) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
-    for grain in GRAINS:
+    for grain in grains:
         sizes = [(kib * 1024 // (grain * world) | (grain < GRAIN)) * grain] * world
         x = torch.randint(0, 255, (sizes[rank],), dtype=torch.uint8, device=device)
         ways: dict[str, Body] = {
@@ -194,10 +208,18 @@ def rank_body(device: str, kibs: list[int], rounds: int) -> None:
             compare_several(kib, device, rounds, calls)
 
 
-def tables(device: str, world: int, kibs: list[int], rounds: int) -> dict[str, list[str]]:
-    lines = lines_of("choices", device, world, kibs, rounds)
+def in_turns_body(device: str, kibs: list[int], rounds: int) -> None:
+    """Where each call waits for its turns, what blocks begin at does not count, and few calls tell as much as many."""
+    for kib in kibs:
+        compare_even(kib, device, rounds, 2, GRAINS[:1])
+        compare_gathers(kib, device, rounds, 2, GRAINS[:1])
+        compare_sums(kib, device, rounds, 2)
+
+
+def tables(device: str, world: int, kibs: list[int], rounds: int, part: str = "choices") -> list[list[str]]:
+    """Those of them that the part has."""
     found = {"even": list(EVEN), "gather": list(GATHER), "back": list(BACK), "several": list(SEVERAL)}
-    for line in lines:
-        part, _, row = line.partition(" ")
-        found[part].append(row)
-    return found
+    for line in lines_of(part, device, world, kibs, rounds):
+        one, _, row = line.partition(" ")
+        found[one].append(row)
+    return [lines for lines in found.values() if len(lines) > 2]
