@@ -7,6 +7,19 @@ set_property(CACHE SHEAF_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SHEAF_CUDA_KERNELS src/cuda/place.cu src/cuda/sum.cu)
 set(SHEAF_CUDA_SOURCES src/cuda/work.cpp)
 
+# Sets `result` to how the toolkit found is another one than torch's; empty: it is not. Two CUDA runtimes in one process
+# know nothing of each other's streams.
+function(_sheaf_cuda_differs result)
+  find_package(CUDAToolkit QUIET)
+  file(STRINGS "${SHEAF_TORCH_ROOT}/lib/libc10_cuda.so" needed REGEX "libcudart[-0-9a-f]*\\.so\\.[0-9]+")
+  set(differs "")
+  if(needed MATCHES "libcudart[-0-9a-f]*\\.so\\.([0-9]+)" AND NOT CMAKE_MATCH_1 EQUAL CUDAToolkit_VERSION_MAJOR)
+    string(CONCAT differs "the torch at ${SHEAF_TORCH_ROOT} was built for CUDA ${CMAKE_MATCH_1}, but the compiler found"
+                  " is of CUDA ${CUDAToolkit_VERSION}: name another with -DCMAKE_CUDA_COMPILER=")
+  endif()
+  set(${result} "${differs}" PARENT_SCOPE)
+endfunction()
+
 # Sets `result` to what is missing; empty: nothing.
 function(_sheaf_cuda_lacks result)
   set(missing "")
@@ -15,7 +28,9 @@ function(_sheaf_cuda_lacks result)
   else()
     include(CheckLanguage)
     check_language(CUDA)
-    if(NOT CMAKE_CUDA_COMPILER)
+    if(CMAKE_CUDA_COMPILER)
+      _sheaf_cuda_differs(missing)
+    else()
       set(missing "no CUDA compiler was found: name one with -DCMAKE_CUDA_COMPILER=")
     endif()
   endif()
