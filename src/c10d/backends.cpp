@@ -11,9 +11,9 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "c10d/transfer.hpp"
 #include "c10d/watchdog.hpp"
 #include "core/chore.hpp"
+#include "core/text.hpp"
 #include "core/work.hpp"
 
 namespace sheaf::c10d_engine {

@@ -6,8 +6,8 @@
 
 #include <sheaf/error.hpp>
 
-#include "c10d/transfer.hpp"
 #include "core/chore.hpp"
+#include "core/text.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {

@@ -6,7 +6,7 @@
 #include <sheaf/error.hpp>
 #include <thread>
 
-#include "c10d/transfer.hpp"
+#include "core/text.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {

@@ -11,6 +11,7 @@
 #include "c10d/watchdog.hpp"
 #include "core/chore.hpp"
 #include "core/interrupt.hpp"
+#include "core/text.hpp"
 
 namespace sheaf::c10d_engine {
 namespace {
@@ -74,11 +75,6 @@ class orphanage {
 };
 
 }  // namespace
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 bool transfer::wait(clock::time_point until) {
   try {

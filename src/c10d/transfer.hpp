@@ -26,7 +26,4 @@ class transfer final : public p2p::transfer {
 // Looks after a transfer that nobody waits for, in a thread that lives while there is any.
 void adopt(std::unique_ptr<transfer> abandoned);
 
-// The first line of what an exception says.
-std::string first_line(const std::exception& error);
-
 }  // namespace sheaf::c10d_engine
