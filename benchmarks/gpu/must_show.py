@@ -18,13 +18,15 @@ def number(cell: str) -> float:
 
 
 def at_least(claim: str, wanted: float, unit: str, rows: list[Row], value: Callable[[Row], float]) -> Promise:
-    """`value` of the worst row."""
+    """`value` of the worst row, and how many fall short."""
     if not rows:
         return Promise(claim, f">= {wanted:g}{unit}", None, False)
     worst = min(rows, key=value)
-    return Promise(
-        claim, f">= {wanted:g}{unit}", f"{value(worst):.3g}{unit} ({', '.join(worst[:4])})", value(worst) >= wanted
+    short = sum(value(row) < wanted for row in rows)
+    measured = f"{value(worst):.3g}{unit} ({', '.join(worst[:4])})" + f"; {short} of {len(rows)} fall short" * bool(
+        short
     )
+    return Promise(claim, f">= {wanted:g}{unit}", measured, not short)
 
 
 def placing(lines: list[str]) -> list[Promise]:

@@ -29,8 +29,8 @@ def capture(step, mode):
     return *results, graph
 
 
-def captured(rank, world, dim, mode):
-    """Ten patterns of counts replayed through one graph, forward and backward."""
+def captured(rank, world, dim, mode, grad):
+    """Ten patterns of counts, and one beyond the buffers, replayed through one graph, forward and backward."""
     capacity, counts = 10, torch.zeros((), dtype=torch.int64, device="cuda")
     parts = device_cases.blocks([capacity] * world, dim)
     shape = torch.cat(parts, dim).shape
@@ -38,27 +38,34 @@ def captured(rank, world, dim, mode):
     x, weight = parts[rank].cuda().requires_grad_(), upstream[rank].cuda()
 
     def step():
-        y, sizes = sheaf.all_gather(x, dim, valid=counts)
+        y, sizes = sheaf.all_gather(x, dim, grad=grad, valid=counts)
         (gradient,) = torch.autograd.grad(y, x, weight)
         return y, sizes, gradient
 
     y, sizes, gradient, graph = capture(step, mode)
-    for turn in range(10):
-        pattern = [(turn * (r + 1) + 2 * r) % (capacity + 1) for r in range(world)]
-        counts.fill_(pattern[rank])
+    for turn in range(11):
+        pattern = [(turn * (r + 1) + 2 * r) % (capacity + 1) for r in range(world)] if turn < 10 else [capacity] * world
+        counts.fill_(pattern[rank] + (turn == 10))
         graph.replay()
         same(y.cpu(), static_cases.compacted(parts, pattern, dim), f"value of {pattern}")
         assert sizes.tolist() == pattern
-        truth = static_cases.valid_gradient("sum", upstream, pattern, rank, dim, capacity)
+        truth = static_cases.valid_gradient(grad, upstream, pattern, rank, dim, capacity)
         same(gradient.cpu(), truth, f"gradient of {pattern}")
-    counts.fill_(capacity + 1)
-    graph.replay()
     return device_cases.told(step)
 
 
-@pytest.mark.parametrize(("world", "dim", "mode"), [(2, 0, None), (3, 1, None), (4, 0, "thread_local")])
-def test_a_captured_graph_is_replayed_with_other_sizes(world, dim, mode):
-    for text in run(world, captured, dim, mode, timeout=120):
+CAPTURED = [
+    (2, 0, None, "sum"),
+    (3, 1, None, "sum"),
+    (4, 0, "thread_local", "sum"),
+    (3, 0, None, "mean"),
+    (2, 1, None, "own"),
+]
+
+
+@pytest.mark.parametrize(("world", "dim", "mode", "grad"), CAPTURED)
+def test_a_captured_graph_is_replayed_with_other_sizes(world, dim, mode, grad):
+    for text in run(world, captured, dim, mode, grad, timeout=120):
         assert "was clamped" in text, text
 
 
@@ -183,7 +190,7 @@ def opcheck(rank, world):
     torch.library.opcheck(ops.all_gather_coalesced_sized.default, sized)
     counts = torch.tensor(sizes, device="cuda")
     for look in (False, True):
-        torch.library.opcheck(ops.prepare_valid.default, (counts, 0, world, name, look))
+        torch.library.opcheck(ops.prepare_valid.default, (counts, 0, world, "sum", name, look))
     torch.library.opcheck(ops.clamped.default, (counts, max(sizes), name))
     blocks = device_cases.values(rank, (world * max(sizes), 3), torch.float64).cuda().requires_grad_()
     for op in (ops.compact, ops.spread):

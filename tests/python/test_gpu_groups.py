@@ -12,6 +12,7 @@ import device_cases
 import gpu
 import pool
 import sheaf
+import static_cases
 from pool import fresh, values
 from test_gpu_streams import without_sync
 from truth import same
@@ -23,6 +24,7 @@ def without_gloo(rank, world):
     """No backend for CPU tensors: headers come through shared memory, or through the store."""
     device_cases.gathers(rank, world, "cuda")
     device_cases.disagreements(rank, world, "cuda")
+    static_cases.static_shapes(rank, world, "cuda")
     refused = device_cases.told(lambda: sheaf.all_gather(torch.ones(2)))
     return sheaf.engine().cpu, refused
 
