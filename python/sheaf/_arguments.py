@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import reduce
 from operator import add
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import torch
 from torch._C._functorch import TransformType
@@ -50,12 +50,24 @@ def check_types(
     if is_compiling():
         if _is_transformed():  # all ranks compile the same, and come here
             raise ValueError(f"{op}: {of}{_NO_TRANSFORMS}")
+        if where.world == 1 and isinstance(x, torch.Tensor) and isinstance(dim, int) and no_such_dim(x, dim):
+            raise ValueError(f"{op}: {of}{no_such_dim(x, dim)}")  # no op is left in the graph that would say so
         return
     if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
         refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized, later=later)
     why = _objection(x, dim, mode, timeout, op)
     if why is not None:
         refuse(op, of + why, where, sized=sized, later=later)
+
+
+def is_plain(x: object) -> TypeGuard[torch.Tensor]:
+    return type(x) in _PLAIN and x.layout is torch.strided and not x.is_nested  # type: ignore[attr-defined]
+
+
+def no_such_dim(x: torch.Tensor, dim: int) -> str | None:
+    if x.ndim == 0:
+        return "a 0-d tensor has no dim to gather along: pass x.reshape(1)"
+    return None if -x.ndim <= dim < x.ndim else f"dim must be from {-x.ndim} to {x.ndim - 1}, got {dim}"
 
 
 def mode_argument(op: str) -> str:

@@ -39,6 +39,7 @@ def _all_gather_sized(
     grad: str | None = None,
     timeout: float | None = None,
     origin: int = 0,
+    follows: int = 0,
 ) -> torch.Tensor:
     return _with_rows(x, dim, total)
 
@@ -58,7 +59,16 @@ def _reduce_scatter_sized(
     return _with_rows(y, dim, own)
 
 
-def _gather_sizes(x: torch.Tensor, dim: int, world: int, group: str, *, timeout: float | None = None) -> torch.Tensor:
+def _gather_sizes(
+    x: torch.Tensor,
+    dim: int,
+    world: int,
+    group: str,
+    *,
+    timeout: float | None = None,
+    grad: str = "sum",
+    follows: int = 0,
+) -> torch.Tensor:
     return _sizes(world)
 
 
@@ -109,7 +119,13 @@ def _reduce_scatter_coalesced_sized(
 
 
 def _gather_sizes_coalesced(
-    x: Sequence[torch.Tensor], dim: Sequence[int], world: int, group: str, *, timeout: float | None = None
+    x: Sequence[torch.Tensor],
+    dim: Sequence[int],
+    world: int,
+    group: str,
+    *,
+    timeout: float | None = None,
+    follows: int = 0,
 ) -> torch.Tensor:
     return _sizes_of_each(x, world)
 
@@ -120,7 +136,7 @@ def _numbered(sizes: torch.Tensor) -> torch.Tensor:
 
 
 def _prepare_valid(
-    x: torch.Tensor, dim: int, world: int, group: str, look: bool, *, timeout: float | None = None
+    x: torch.Tensor, dim: int, world: int, grad: str, group: str, look: bool, *, timeout: float | None = None
 ) -> torch.Tensor:
     return _sizes(world)
 

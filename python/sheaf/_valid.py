@@ -5,9 +5,12 @@ Only an eager call's look at the flag waits for the device, so forward and backw
 import torch
 from torch.compiler import is_compiling
 
-from sheaf._arguments import refuse
+from sheaf._arguments import is_plain, no_such_dim, refuse
 from sheaf._call import call
 from sheaf._group import Ranks
+
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+_INTEGERS = frozenset((*_SIGNED, torch.uint8, torch.uint16, torch.uint32, torch.uint64))
 
 
 def gather_valid(
@@ -25,12 +28,12 @@ def gather_valid(
     capacity = x.shape[dim]
     look = not is_compiling()  # which waits for the device
     name = where.name if where.world > 1 else ""  # all groups of one are the same
-    call(torch.ops.sheaf.prepare_valid, x, dim, where.world, name, look, timeout=limit)
     given = valid.detach().reshape(1).to(torch.int64)
+    call(torch.ops.sheaf.prepare_valid, x, dim, where.world, grad, name, look, timeout=limit)
     if where.world > 1:
         ones = torch.ones(where.world, dtype=torch.int64, device="cpu")
         op = torch.ops.sheaf.all_gather_sized
-        given = call(op, given, ones, where.world, 0, where.world, "sum", name, grad="own", timeout=limit)
+        given = call(op, given, ones, where.world, 0, where.world, "sum", name, grad="own", timeout=limit, follows=1)
         total = where.world * capacity
         x = call(op, x, ones * capacity, total, dim, where.world, "sum", name, grad=grad, timeout=limit)
     sizes = torch.ops.sheaf.clamped(given, capacity, name)
@@ -39,21 +42,15 @@ def gather_valid(
 
 def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ranks, limit: float | None) -> None:
     why = None
-    if not isinstance(valid, torch.Tensor) or valid.numel() != 1 or not _is_integer(valid.dtype):
+    if not is_plain(valid) or valid.dtype not in _INTEGERS or valid.numel() != 1:
         why = "valid must be a tensor of one integer"
     elif valid.device != x.device:
         why = f"valid must be on the tensor's device, {x.device}, got {valid.device}"
-    elif where.world > 1 and x.ndim == 0:
-        why = "a 0-d tensor has no dim to gather along: pass x.reshape(1)"
-    elif where.world > 1 and not -x.ndim <= dim < x.ndim:
-        why = f"dim must be from {-x.ndim} to {x.ndim - 1}, got {dim}"
+    elif no_such_dim(x, dim):
+        why = no_such_dim(x, dim)
     elif grad not in ("sum", "mean", "own"):
         why = f'a gradient is "sum", "mean" or "own", got "{grad}"'
     if why:
         refuse("all_gather", why, where, sized=False)
     if where.world == 1:
         torch.ops.sheaf.alone(x, None, dim, "all_gather", grad, timeout=limit)
-
-
-def _is_integer(dtype: torch.dtype) -> bool:
-    return not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool

@@ -121,8 +121,8 @@ def all_gather(
         >>> y.shape, sizes.tolist()
         (torch.Size([5, 4]), [2, 3])
     """
-    if async_op and is_compiling():
-        return Finished(all_gather(x, dim, sizes=sizes, grad=grad, group=group, timeout=timeout, valid=valid))
+    if async_op and is_compiling() and valid is None:
+        return Finished(all_gather(x, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
     check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout, later=async_op)
     if valid is not None:
@@ -162,7 +162,8 @@ def _all_gather(
         if not is_compiling():
             return made(call(torch.ops.sheaf.all_gather, x, dim, where.world, grad, where.name, timeout=limit))
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
-        given = call(torch.ops.sheaf.gather_sizes, x, dim, where.world, where.name, timeout=limit)
+        op = torch.ops.sheaf.gather_sizes
+        given = call(op, x, dim, where.world, where.name, timeout=limit, grad=grad, follows=1)
     rows_in_all = total(sizes, given, [x], [dim])
     keywords = {} if grad == "sum" else {"grad": grad}  # the same as the mode, where it is not said
     op = torch.ops.sheaf.all_gather_sized

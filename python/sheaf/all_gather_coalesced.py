@@ -146,7 +146,8 @@ def _all_gather_coalesced(each: Each, where: Ranks, timeout: Timeout) -> tuple[G
         totals = each.totals()
     else:
         # A compiler must see sizes of fixed shape before the data whose shape depends on them.
-        learned = call(ops.gather_sizes_coalesced, each.tensors, each.dims, where.world, where.name, timeout=limit)
+        op = ops.gather_sizes_coalesced
+        learned = call(op, each.tensors, each.dims, where.world, where.name, timeout=limit, follows=1)
         each.rows = [learned[i] if row is None else row for i, row in enumerate(each.rows)]
         given, totals = each.table(), each.totals()
     gathered = call(

@@ -26,7 +26,7 @@ void chosen::number(call& now) {
       try {
         settle(now);
       } catch (...) {
-        ++missed_;
+        missed_ += 1 + static_cast<std::uint64_t>(now.follows);
         throw;
       }
       for (call over; missed_ > 0; --missed_) {

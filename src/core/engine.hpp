@@ -79,6 +79,7 @@ struct call {
   std::chrono::steady_clock::time_point started = about_now();
   bool checked = false;  // ranks exchange headers, though sizes are given and data may travel without
   bool failed = false;   // set before it ends
+  int follows = 0;       // so many calls come after it in the same call of the program's, and are given up with it
 
   bool has_headers() const { return !head.sized || checked; }
 };

@@ -84,7 +84,7 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
 
 at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
                             std::int64_t world, std::string mode, std::string group, std::optional<std::string> grad,
-                            timeout_argument timeout, std::int64_t origin) {
+                            timeout_argument timeout, std::int64_t origin, std::int64_t follows) {
   return translated([&] {
     const auto does = gradient_from(mode);
     const auto given = of_backward(origin, sizes);
@@ -95,7 +95,8 @@ at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::S
                     .timeout = timeout,
                     .sized = true,
                     .local = does == gradient::own,
-                    .origin = given.origin});
+                    .origin = given.origin,
+                    .follows = follows});
     run.take(x, dim);
     run.refuse_if(check_sizes(given.sizes, run.world()));
     const auto rows = sizes_of(given.sizes);
@@ -178,11 +179,11 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
 
 at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
                             std::int64_t world, std::string mode, std::string group, std::optional<std::string> grad,
-                            timeout_argument timeout, std::int64_t origin) {
+                            timeout_argument timeout, std::int64_t origin, std::int64_t follows) {
   last_outcome() = {};
   auto gathered = [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    return ops::all_gather_sized(x, sizes, std::move(total), dim, world, mode, group, grad, timeout, origin);
+    return ops::all_gather_sized(x, sizes, std::move(total), dim, world, mode, group, grad, timeout, origin, follows);
   }();
   const auto said = std::exchange(last_outcome(), {});
   if (!c10::GradMode::is_enabled() || !x.requires_grad()) return gathered;
@@ -220,7 +221,7 @@ gathered all_gather(const at::Tensor& x, const all_gather_options& options) {
   }
   const auto sizes = rows_as_given(*options.sizes);
   const auto total = sizes.scalar_type() == at::kLong ? sizes.sum().item<std::int64_t>() : 0;
-  return {ops::all_gather_sized(x, sizes, total, options.dim, world, "sum", group, grad, timeout, 0), sizes};
+  return {ops::all_gather_sized(x, sizes, total, options.dim, world, "sum", group, grad, timeout, 0, 0), sizes};
 }
 
 std::vector<at::Tensor> split(const at::Tensor& gathered, const at::Tensor& sizes, std::int64_t dim) {

@@ -169,9 +169,11 @@ tensor_list all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes
 }
 
 at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, std::string group,
-                                  timeout_argument timeout) {
+                                  timeout_argument timeout, std::int64_t follows) {
   return translated([&] {
-    coalesced call({.op = operation::gather_sizes, .group = group, .world = world, .timeout = timeout}, x, dim);
+    coalesced call(
+        {.op = operation::gather_sizes, .group = group, .world = world, .timeout = timeout, .follows = follows}, x,
+        dim);
     call.describe(std::vector<gradient>(x.size()), {}, false);
     return sizes_tensor(rows_table_of(call.run().learn({})));
   });

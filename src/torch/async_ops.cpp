@@ -56,7 +56,7 @@ std::shared_ptr<call_under_way> start_all_gather(const at::Tensor& x, const std:
           return {std::move(gathered), std::move(learned)};
         }
         const auto total = rows->sum().item<std::int64_t>();
-        return {ops::all_gather_sized(given[0], *rows, total, dim, world, "sum", group, grad, timeout, 0), *rows};
+        return {ops::all_gather_sized(given[0], *rows, total, dim, world, "sum", group, grad, timeout, 0, 0), *rows};
       },
       .back = [=, own = why ? 0 : x.size(dim)](const tensor_list& results,
                                                const outcome& said) -> std::vector<backward> {
@@ -112,7 +112,7 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
                           .origin = origin},
                  .run = [=](const tensor_list& given) -> tensor_list {
                    return {ops::all_gather_sized(given[0], rows, total, dim, world, mode, group, std::nullopt, timeout,
-                                                 origin)};
+                                                 origin, 0)};
                  }}};
       },
   });

@@ -28,6 +28,20 @@ bool others_go_on(const engine& moves, const call& now) {
   return now.head.sized && !moves.checks_device_call(now.head);
 }
 
+// Other ranks may make these calls without this rank, and then its next one must not have the number of one of them.
+void give_up_what_follows(engine& moves, const call& of) noexcept {
+  for (auto left = of.follows; left > 0; --left) {
+    try {
+      call next;
+      next.failed = true;
+      moves.begin(next);
+      moves.end(next);
+    } catch (const std::exception&) {
+      // It has ended.
+    }
+  }
+}
+
 }  // namespace
 
 refusal check_arguments(const arguments& with, int world) {
@@ -46,6 +60,7 @@ call call_of(const arguments& with) {
   now.head.op = with.op;
   now.head.sized = with.sized;
   now.head.origin = static_cast<std::uint64_t>(with.origin);
+  now.follows = static_cast<int>(with.follows);
   if (!check_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
   return now;
 }
@@ -84,6 +99,7 @@ collective::turn::turn(collective& owner, bool local, bool numbered)
     moves.take_turn(now);
   } catch (...) {
     if (others_go_on(moves, now)) moves.lose_step(now);
+    give_up_what_follows(moves, now);
     throw;
   }
 }
@@ -91,9 +107,10 @@ collective::turn::turn(collective& owner, bool local, bool numbered)
 collective::turn::~turn() {
   now.failed = std::uncaught_exceptions() > exceptions;
   if (now.head.sequence == 0) return;
-  const bool alone = of.carried_ != carriage::host && (of.is_expected_ || others_go_on(moves, now));
-  if (now.failed && alone) moves.lose_step(now);
+  const bool is_awaited = of.others_heard_ == heard_of::that_it_comes || others_go_on(moves, now);
+  if (now.failed && of.carried_ != carriage::host && is_awaited) moves.lose_step(now);
   moves.end(now);
+  if (now.failed && of.others_heard_ != heard_of::why_all_raise) give_up_what_follows(moves, now);
 }
 
 collective::collective(const arguments& with)
@@ -115,7 +132,7 @@ void collective::refuse_if(const refusal& why) {
   if (!why) return;
   now_.head.refusal = cut_refusal(*why);  // as the others will read it
   if (is_local()) throw value_error(std::string(name(now_.head.op)) + ": " + *why);
-  is_expected_ = false;  // where they listen, others are told, or refuse the same
+  others_heard_ = heard_of::why_all_raise;  // where they listen, or they refuse the same
   if (carried_ != carriage::host && others_go_on(*moves_, now_)) moves_->lose_step(now_);
   auto frames = moves_->refuse(now_);
   if (frames.empty()) {
@@ -173,8 +190,7 @@ auto collective::reporting(Body&& body) -> decltype(body()) {
   } catch (const interrupted&) {
     throw;  // likewise
   } catch (const std::exception& error) {
-    const std::string why = error.what();
-    moves_->report(now_, "failed in " + sheaf::describe(now_.head) + ": " + why.substr(0, why.find('\n')));
+    moves_->report(now_, "failed in " + sheaf::describe(now_.head) + ": " + first_line(error));
     throw;
   }
 }
@@ -204,11 +220,12 @@ void collective::give(const std::vector<std::int64_t>& sizes, std::string shown)
 }
 
 const heard& collective::learn(const payload& data) {
-  // A rank that gives up from here on has said that it comes: late ones will find that, and move a device's data.
-  is_expected_ = now_.head.op != operation::gather_sizes;
+  // A rank that gives up from here on has said that it comes: late ones will find that, and move a device's data, be it
+  // by their next call, whose sizes they learned here.
+  others_heard_ = heard_of::that_it_comes;
   const auto& all = moves_->exchange(now_, data);
   if (const auto error = all.verdict()) {
-    is_expected_ = false;
+    others_heard_ = heard_of::why_all_raise;
     throw value_error(*error);
   }
   auto& told = last_outcome();

@@ -23,8 +23,9 @@ struct arguments {
   std::int64_t world = 1;
   std::optional<double> timeout = std::nullopt;  // seconds
   bool sized = false;
-  bool local = false;       // gradients of mode `own` stay on the rank: some ranks may never compute theirs
-  std::int64_t origin = 0;  // the call that this one differentiates
+  bool local = false;        // gradients of mode `own` stay on the rank: some ranks may never compute theirs
+  std::int64_t origin = 0;   // the call that this one differentiates
+  std::int64_t follows = 0;  // so many come after it in the same call of the program's
 };
 
 // What is wrong with them, on any engine of that many ranks.
@@ -117,7 +118,7 @@ class collective {
   template <class Body>
   auto reporting(Body&& body) -> decltype(body());
   // From begin to end, whatever happens. What fails on this rank alone, while others may be moving a device's data,
-  // puts it out of step.
+  // puts it out of step. Where others may go on to what follows, that counts here, too.
   struct turn {
     turn(collective& owner, bool local, bool numbered);
     ~turn();
@@ -133,7 +134,8 @@ class collective {
 
   std::shared_ptr<engine> moves_;
   carriage carried_ = carriage::none;  // until the tensors are known
-  bool is_expected_ = false;           // others heard that it comes
+  enum class heard_of { nothing, that_it_comes, why_all_raise };
+  heard_of others_heard_ = heard_of::nothing;
   call now_;
   turn turn_;
 };

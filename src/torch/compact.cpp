@@ -77,7 +77,8 @@ at::Tensor moved(const at::Tensor& x, const route& by, std::int64_t dim) {
 
 // What the sizes are is on the device: only how many.
 refusal check(const at::Tensor& x, const at::Tensor& sizes, std::int64_t dim) {
-  if (dim < 0 || dim >= x.dim()) return "dim must be from 0 to " + std::to_string(x.dim() - 1);
+  if (const auto why = check_tensor(x, dim)) return why;
+  if (dim < 0) return "dim must be from 0 to " + std::to_string(x.dim() - 1);
   if (sizes.dim() != 1 || sizes.scalar_type() != at::kLong || sizes.device() != x.device()) {
     return "sizes must be int64 and 1-d, on the tensor's device";
   }

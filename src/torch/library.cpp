@@ -97,11 +97,13 @@ TORCH_LIBRARY(sheaf, library) {
       "all_gather(Tensor x, int dim, int world, str grad, str group, *, float? timeout=None) -> (Tensor, Tensor)");
   library.def(
       "all_gather_sized(Tensor x, Tensor sizes, SymInt total, int dim, int world, str mode, str group, *, "
-      "str? grad=None, float? timeout=None, int origin=0) -> Tensor");
+      "str? grad=None, float? timeout=None, int origin=0, int follows=0) -> Tensor");
   library.def(
       "reduce_scatter_sized(Tensor y, Tensor sizes, SymInt own, int dim, int world, str mode, str group, *, "
       "float? timeout=None, int origin=0) -> Tensor");
-  library.def("gather_sizes(Tensor x, int dim, int world, str group, *, float? timeout=None) -> Tensor");
+  library.def(
+      "gather_sizes(Tensor x, int dim, int world, str group, *, float? timeout=None, str grad=\"sum\", int follows=0) "
+      "-> Tensor");
   library.def(
       "all_gather_coalesced(Tensor[] x, Tensor? sizes, int[] dim, int world, str[] grad, str group, *, "
       "float? timeout=None) -> (Tensor[], Tensor[])");
@@ -111,9 +113,12 @@ TORCH_LIBRARY(sheaf, library) {
   library.def(
       "reduce_scatter_coalesced_sized(Tensor[] y, Tensor sizes, SymInt[] own, int[] dim, int world, str[] mode, "
       "str group, *, float? timeout=None, int origin=0) -> Tensor[]");
-  library.def("gather_sizes_coalesced(Tensor[] x, int[] dim, int world, str group, *, float? timeout=None) -> Tensor");
+  library.def(
+      "gather_sizes_coalesced(Tensor[] x, int[] dim, int world, str group, *, float? timeout=None, int follows=0) "
+      "-> Tensor");
   library.def("numbered(Tensor sizes) -> Tensor");
-  library.def("prepare_valid(Tensor x, int dim, int world, str group, bool look, *, float? timeout=None) -> Tensor");
+  library.def(
+      "prepare_valid(Tensor x, int dim, int world, str grad, str group, bool look, *, float? timeout=None) -> Tensor");
   library.def("clamped(Tensor given, SymInt capacity, str group) -> Tensor");
   library.def("compact(Tensor blocks, Tensor sizes, int dim) -> Tensor");
   library.def("spread(Tensor rows, Tensor sizes, int dim) -> Tensor");

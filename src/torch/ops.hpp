@@ -25,12 +25,12 @@ std::tuple<at::Tensor, at::Tensor> all_gather(const at::Tensor& x, std::int64_t 
                                               std::string grad, std::string group, timeout_argument timeout);
 at::Tensor all_gather_sized(const at::Tensor& x, const at::Tensor& sizes, c10::SymInt total, std::int64_t dim,
                             std::int64_t world, std::string mode, std::string group, std::optional<std::string> grad,
-                            timeout_argument timeout, std::int64_t origin);
+                            timeout_argument timeout, std::int64_t origin, std::int64_t follows);
 at::Tensor reduce_scatter_sized(const at::Tensor& y, const at::Tensor& sizes, c10::SymInt own, std::int64_t dim,
                                 std::int64_t world, std::string mode, std::string group, timeout_argument timeout,
                                 std::int64_t origin);
 at::Tensor gather_sizes(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
-                        timeout_argument timeout);
+                        timeout_argument timeout, std::string grad, std::int64_t follows);
 two_lists all_gather_coalesced(at::TensorList x, const std::optional<at::Tensor>& sizes, at::IntArrayRef dim,
                                std::int64_t world, mode_list grad, std::string group, timeout_argument timeout);
 std::vector<at::Tensor> all_gather_coalesced_sized(at::TensorList x, const at::Tensor& sizes, c10::SymIntArrayRef total,
@@ -42,15 +42,16 @@ std::vector<at::Tensor> reduce_scatter_coalesced_sized(at::TensorList y, const a
                                                        mode_list mode, std::string group, timeout_argument timeout,
                                                        std::int64_t origin);
 at::Tensor gather_sizes_coalesced(at::TensorList x, at::IntArrayRef dim, std::int64_t world, std::string group,
-                                  timeout_argument timeout);
+                                  timeout_argument timeout, std::int64_t follows);
 // Sizes, and behind them, in one row more, the number of the last call that this thread made: what a compiled backward
 // is given, since its trace came before the call.
 at::Tensor numbered(const at::Tensor& sizes);
-// Of static shapes: every rank's rows, which must be the same; compared on the host. A call that is captured compares
-// nothing: one like it came first. `look`: waits for the device, to raise if an earlier count was too large; where one
-// rank sees one, all raise. Nobody needs what it returns but compilers, which keep the order of ops by their results.
-at::Tensor prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group, bool look,
-                         timeout_argument timeout);
+// Of static shapes: every rank's rows, which must be the same, as `grad` must; compared on the host. A call that is
+// captured compares nothing: one like it came first. `look`: waits for the device, to raise if an earlier count was too
+// large; where one rank sees one, all raise. Nobody needs what it returns but compilers, which keep the order of ops by
+// their results.
+at::Tensor prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string grad, std::string group,
+                         bool look, timeout_argument timeout);
 // Counts within a buffer's rows. Where one was not, the next prepare_valid that looks, of this group and device,
 // raises. All groups of one rank are the same.
 at::Tensor clamped(const at::Tensor& given, c10::SymInt capacity, std::string group);

@@ -118,7 +118,7 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
     auto whole =
         ops::all_gather_sized(grads[0], ctx->get_saved_variables()[0], saved["total"].toSymInt(), saved["dim"].toInt(),
                               saved["world"].toInt(), saved["mode"].toStringRef(), saved["group"].toStringRef(),
-                              std::nullopt, saved["timeout"].toOptional<double>(), saved["origin"].toInt());
+                              std::nullopt, saved["timeout"].toOptional<double>(), saved["origin"].toInt(), 0);
     variable_list inputs(9);
     inputs[0] = std::move(whole);
     return inputs;

@@ -57,7 +57,8 @@ refusal check_valid(const at::Tensor& x, const all_gather_options& options) {
   if (const auto why = check_timeout(seconds_of(options.timeout))) return why;
   if (const auto why = check_dispatched(x)) return why;
   if (const auto why = check_tensor(x, options.dim)) return why;
-  if (!valid.defined() || !c10::isIntegralType(valid.scalar_type(), /*includeBool=*/false) || valid.numel() != 1) {
+  const bool is_plain = valid.defined() && !valid.is_nested() && valid.layout() == at::kStrided;
+  if (!is_plain || !c10::isIntegralType(valid.scalar_type(), /*includeBool=*/false) || valid.numel() != 1) {
     return "valid must be a tensor of one integer";
   }
   if (valid.device() == x.device()) return std::nullopt;
@@ -76,7 +77,7 @@ c10::impl::VirtualGuardImpl guard_of(const at::Tensor& x) { return c10::impl::Vi
 at::Tensor new_flag(const at::Tensor& x) {
   const c10::InferenceMode off(false);  // calls outside of that mode write into it, too
   const auto options = x.options().dtype(at::kBool).requires_grad(false);
-  if (x.is_cpu()) return at::zeros({}, options);
+  if (!x.is_cuda()) return at::zeros({}, options);
   const auto stream = guard_of(x).getStreamFromGlobalPool(x.device());
   const c10::StreamGuard on(stream);
   auto flag = at::zeros({}, options);
@@ -123,9 +124,24 @@ void clear(at::Tensor& flag) {
 }
 
 // Tells the other ranks where they listen, and throws.
-[[noreturn]] void refuse(std::string_view why, std::int64_t world, const std::string& group) {
-  if (world > 1) refuse_for_all(operation::all_gather, std::string(why), group, false);
+[[noreturn]] void refuse(std::string_view why, std::int64_t world, const std::string& group, bool sized = false) {
+  if (world > 1) refuse_for_all(operation::all_gather, std::string(why), group, sized);
   throw value_error("all_gather: " + std::string(why));
+}
+
+// What fails in here on this rank alone, while the others come to their exchange, is told to them.
+template <class Body>
+auto told_to_all(std::int64_t world, const std::string& group, Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    try {
+      refuse(first_line(error), world, group);
+    } catch (const value_error&) {
+      // They know. Here it is what it was.
+    }
+    throw;
+  }
 }
 
 void refuse_other_capacities(const std::vector<std::int64_t>& rows) {
@@ -143,8 +159,8 @@ bool tells_of_clamping(const std::exception& error) {
 }  // namespace
 
 // A rank that sees its flag refuses, so that those raise as well that do not look, or see none; once is enough.
-at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string group,
-                                  bool look, timeout_argument timeout) {
+at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::int64_t world, std::string grad,
+                                  std::string group, bool look, timeout_argument timeout) {
   return translated([&] {
     const auto moves = find_engine(group);
     const auto kind = kind_of(x, dim);
@@ -153,12 +169,18 @@ at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::in
       if (!is_prepared) refuse(unprepared, world, group);
       return sizes_tensor(std::vector(world, x.size(dim)));
     }
-    auto flag = flag_of(moves, x);
+    bool is_clamped = false;
+    auto flag = told_to_all(world, group, [&] {
+      auto found = flag_of(moves, x);
+      is_clamped = look && is_set(found);
+      return found;
+    });
     try {
-      if (look && is_set(flag)) refuse(was_clamped, world, group);
-      auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout) : sizes_tensor({x.size(dim)});
+      if (is_clamped) refuse(was_clamped, world, group);
+      // Two gathers follow: of counts, and of buffers.
+      auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout, grad, 2) : sizes_tensor({x.size(dim)});
       refuse_other_capacities(sizes_of(rows));
-      locked_state(moves).now.seen.insert(kind);
+      if (!x.is_cpu()) locked_state(moves).now.seen.insert(kind);  // others are never captured
       return rows;
     } catch (const std::exception& error) {
       if (tells_of_clamping(error)) clear(flag);
@@ -186,18 +208,18 @@ gathered gather_valid(const at::Tensor& x, const all_gather_options& options) {
   const auto group = world > 1 ? options.group.name() : "";  // all groups of one are the same
   const auto timeout = seconds_of(options.timeout);
   if (const auto why = check_valid(x, options)) {
-    translated([&] { refuse(*why, world, group); });
+    translated([&] { refuse(*why, world, group, options.sizes.has_value()); });
   }
   const auto dim = options.dim < 0 ? options.dim + x.dim() : options.dim;
   const auto capacity = x.size(dim);
-  ops::prepare_valid(x, dim, world, group, /*look=*/true, timeout);
+  const std::string grad(name(options.grad));
   auto given = options.valid->detach().reshape({1}).to(at::kLong);
+  ops::prepare_valid(x, dim, world, grad, group, /*look=*/true, timeout);
   auto blocks = x;
   if (world > 1) {
     const auto ones = at::full({world}, 1, at::kLong);
-    const std::string grad(name(options.grad));
-    given = ops::all_gather_sized(given, ones, world, 0, world, "sum", group, "own", timeout, 0);
-    blocks = ops::all_gather_sized(x, ones * capacity, world * capacity, dim, world, "sum", group, grad, timeout, 0);
+    given = ops::all_gather_sized(given, ones, world, 0, world, "sum", group, "own", timeout, 0, 1);
+    blocks = ops::all_gather_sized(x, ones * capacity, world * capacity, dim, world, "sum", group, grad, timeout, 0, 0);
   }
   const auto sizes = ops::clamped(given, capacity, group);
   return {ops::compact(blocks, sizes, dim), sizes};

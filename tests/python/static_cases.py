@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Static shapes, `valid=`: what holds on the CPU and on a GPU. Every body takes the device."""
 
+import time
+
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -181,11 +184,58 @@ def static_mistakes(rank, world, device):
     said.append(told(lambda: gather(sizes=[CAPACITY] * world)))
     said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(1.5, device=device))))
     said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(True, device=device))))
+    sparse = torch.tensor([1], device=device).to_sparse()
+    said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=sparse)))
+    said.append(told(lambda: gather(grad="mean" if last else "own")))
     said.append(told(lambda: gather(grad="avg")))
     said.append(told(lambda: gather(dim=2)))
     said.append(told(lambda: gather(rows=CAPACITY + last)))  # the last rank's buffer is new, and no other's
     said.append(told(gather))
     return said
+
+
+def static_late_once(rank, world, device):
+    """The last rank comes when the others have given up. All go on at their next call, which finds them in step: the
+    group's first call or a later one, in compiled code or not."""
+    compiled = torch.compile(
+        lambda x, count, group, timeout: sheaf.all_gather(x, valid=count, group=group, timeout=timeout).tensor,
+        backend="aot_eager",
+        fullgraph=True,
+    )
+    learned = torch.compile(
+        lambda x, count, group, timeout: sheaf.all_gather(x, group=group, timeout=timeout).tensor,
+        backend="aot_eager",
+        fullgraph=True,
+    )
+    both = torch.compile(
+        lambda x, count, group, timeout: sheaf.all_gather_coalesced([x, x], group=group, timeout=timeout)[1].tensor,
+        backend="aot_eager",
+        fullgraph=True,
+    )
+
+    def eager(x, count, group, timeout):
+        return sheaf.all_gather(x, valid=count, group=group, timeout=timeout).tensor
+
+    def expected(turn):
+        return 10.0 * turn * world + world * (world - 1) / 2
+
+    count = torch.tensor(1, device=device)
+    for step in (eager, compiled, learned, both):
+        x = torch.ones(1, 2, device=device)
+        step(x, count, dist.group.WORLD.group_name, 60.0)  # compiled by all ranks before any of them is late
+        for first in (True, False):
+            group = dist.new_group().group_name
+            if not first:
+                step(x, count, group, 60.0)
+            dist.barrier()
+            if rank == world - 1:
+                time.sleep(1.0)
+            with pytest.raises(dist.DistBackendError):
+                step(x, count, group, 0.2)
+            dist.barrier()
+            for turn in range(3):
+                y = step(torch.full((1, 2), 10.0 * turn + rank, device=device), count, group, 20.0)
+                assert y[:, 0].sum().item() == expected(turn), (step, first, turn, y)
 
 
 EVERY = [
@@ -203,6 +253,8 @@ MISTAKES = [
     "cannot both be given",
     "one integer",
     "one integer",
+    "one integer",
+    "ranks disagree on gradient mode: own on rank",
     'a gradient is "sum", "mean" or "own", got "avg"',
     "dim must be from -2 to 1, got 2",
     "must have the same rows",

@@ -311,21 +311,41 @@ def test_a_group_whose_first_call_was_missed_works():
     values(fresh(2, late_at_first, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
 
 
+WITH_HEADERS = {
+    "all_gather": lambda x, group: sheaf.all_gather(x, group=group, timeout=0.3),
+    "all_gather_coalesced": lambda x, group: sheaf.all_gather_coalesced([x, x], group=group, timeout=0.3),
+    "gather_sizes": lambda x, group: sheaf.gather_sizes(x, group=group, timeout=0.3),
+    "valid": lambda x, group: sheaf.all_gather(x, group=group, valid=torch.tensor(1), timeout=0.3),
+    "compiled": torch.compile(
+        lambda x, group: sheaf.all_gather(x, group=group.group_name, timeout=0.3), backend="aot_eager", fullgraph=True
+    ),
+}
+
+
 def waits_in_vain(rank, world):
-    sheaf.all_gather(torch.ones(2))
-    said = ""
-    if rank == 0:
-        with pytest.raises(dist.DistBackendError, match="no answer from rank 1"):
-            sheaf.all_gather(torch.ones(2), timeout=0.3)
-        said = told(lambda: sheaf.all_gather(torch.ones(2)))
-    dist.barrier()
+    """Ranks on hosts of their own. Rank 1 is late in calls with headers that rank 0 has given up; what rank 0's next
+    call is told."""
+    os.environ["SHEAF_HOST_ID"] = str(rank)
+    said = {}
+    for name, way in WITH_HEADERS.items():
+        group = dist.new_group()
+        sheaf.all_gather(torch.ones(2), group=group)
+        if rank == 0:
+            with pytest.raises((dist.DistBackendError, RuntimeError), match="no answer from rank 1"):
+                way(torch.ones(2), group)
+            said[name] = told(lambda group=group: sheaf.all_gather(torch.ones(2), sizes=[2, 2], group=group, timeout=1))
+        dist.barrier()
     return said
 
 
 def test_a_rank_that_gave_up_waiting_is_out_of_step():
     """A late rank would find its header, and take its next call's data for this one's."""
-    said = values(fresh(2, waits_in_vain, env={"SHEAF_ENGINE": "collectives"}))
-    assert "is out of step since all_gather #2" in said[0], said
+    said, _ = values(fresh(2, waits_in_vain, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
+    since = {**dict.fromkeys(WITH_HEADERS, "gather_sizes"), "all_gather": "all_gather"}
+    since["all_gather_coalesced"] = "all_gather_coalesced"
+    for name, text in said.items():
+        assert f"is out of step since {since[name]} #2" in text, (name, text)
+    assert said.keys() == since.keys()
 
 
 def described(rank, world):

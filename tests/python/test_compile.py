@@ -29,7 +29,7 @@ def opcheck(rank, world):
     capacity = max(sizes)
     torch.library.opcheck(ops.clamped.default, (rows, capacity, name))
     for look in (False, True):
-        torch.library.opcheck(ops.prepare_valid.default, (rows, 0, world, name, look))
+        torch.library.opcheck(ops.prepare_valid.default, (rows, 0, world, "sum", name, look))
     for recorded in (False, True):
         x = values(rank, (own, 3), torch.float64).requires_grad_(recorded)
         y = values(rank, (total, 3), torch.float64).requires_grad_(recorded)

@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import sheaf
 import static_cases
@@ -46,6 +46,30 @@ def test_alone():
     assert sheaf.all_gather(x, valid=torch.tensor(0)).tensor.eq(0).all(), "once is enough"
     with pytest.raises(ValueError, match="timeout must be a positive number"):
         sheaf.all_gather(x, valid=torch.tensor(3), timeout=-1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_alone_and_compiled(backend):
+    """No op is left there that would say what is wrong."""
+
+    def refused(body):
+        torch.compiler.reset()
+        with pytest.raises(Exception, match=r"dim must be from -2 to 1, got 5|cannot both be given"):
+            torch.compile(body, backend=backend)(torch.ones(4, 2))
+
+    refused(lambda x: sheaf.all_gather(x, 5, valid=torch.tensor(2)).tensor.sum())
+    refused(lambda x: sheaf.all_gather(x, 5).tensor.sum())
+    refused(lambda x: sheaf.all_gather(x, valid=torch.tensor(2), async_op=True).wait().tensor.sum())
+
+
+@pytest.mark.parametrize("op", ["compact", "spread"])
+def test_tangents_are_not_lost(op):
+    with forward_ad.dual_level(), pytest.raises(ValueError, match="forward-mode AD is not supported"):
+        getattr(torch.ops.sheaf, op)(forward_ad.make_dual(torch.ones(4), torch.ones(4)), torch.tensor([1, 2]), 0)
+
+
+def test_ranks_that_missed_a_call_are_in_step_at_the_next(engine):
+    run(3, static_cases.static_late_once, "cpu", timeout=120)
 
 
 @pytest.mark.parametrize("dim", [0, 1])
