@@ -10,12 +10,16 @@ set(SHEAF_CUDA_SOURCES src/cuda/work.cpp)
 # Sets `result` to how the toolkit found is another one than torch's; empty: it is not. Two CUDA runtimes in one process
 # know nothing of each other's streams.
 function(_sheaf_cuda_differs result)
-  find_package(CUDAToolkit QUIET)
+  execute_process(COMMAND "${CMAKE_CUDA_COMPILER}" --version OUTPUT_VARIABLE compiler ERROR_QUIET)
   file(STRINGS "${SHEAF_TORCH_ROOT}/lib/libc10_cuda.so" needed REGEX "libcudart[-0-9a-f]*\\.so\\.[0-9]+")
+  string(REGEX MATCH "release ([0-9]+)" _ "${compiler}")
+  set(found "${CMAKE_MATCH_1}")
+  string(REGEX MATCH "libcudart[-0-9a-f]*\\.so\\.([0-9]+)" _ "${needed}")
+  set(wanted "${CMAKE_MATCH_1}")
   set(differs "")
-  if(needed MATCHES "libcudart[-0-9a-f]*\\.so\\.([0-9]+)" AND NOT CMAKE_MATCH_1 EQUAL CUDAToolkit_VERSION_MAJOR)
-    string(CONCAT differs "the torch at ${SHEAF_TORCH_ROOT} was built for CUDA ${CMAKE_MATCH_1}, but the compiler found"
-                  " is of CUDA ${CUDAToolkit_VERSION}: name another with -DCMAKE_CUDA_COMPILER=")
+  if(found AND wanted AND NOT found EQUAL wanted)
+    string(CONCAT differs "the torch at ${SHEAF_TORCH_ROOT} was built for CUDA ${wanted}, but ${CMAKE_CUDA_COMPILER} is"
+                  " of CUDA ${found}: name another with -DCMAKE_CUDA_COMPILER=")
   endif()
   set(${result} "${differs}" PARENT_SCOPE)
 endfunction()

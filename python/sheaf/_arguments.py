@@ -26,10 +26,11 @@ _NO_TRANSFORMS = "torch.func transforms are not supported, but for vmap: use tor
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
-def refuse(op: str, why: str, where: Ranks, *, sized: bool, later: bool = False) -> NoReturn:
-    """Raises ValueError here and, where the other ranks listen, there. Of a call that is only started, at once."""
+def refuse(op: str, why: str, where: Ranks, *, sized: bool, later: bool = False, follows: int = 0) -> NoReturn:
+    """Raises ValueError here and, where the other ranks listen, there. Of a call that is only started, at once. So many
+    follow that the other ranks number, too."""
     if where.world > 1:
-        torch.ops.sheaf.refuse(op, why, where.name, sized, later)
+        torch.ops.sheaf.refuse(op, why, where.name, sized, later, follows)
     raise ValueError(f"{op}: {why}")
 
 
@@ -44,20 +45,24 @@ def check_types(
     timeout: object = None,
     of: str = "",
     later: bool = False,
+    follows: int = 0,
 ) -> None:
     """What torch would refuse, or a subclass take for itself, before the op sees it and the other ranks hear of it.
-    `of` says which of several tensors it is, `later` that the call is only started."""
+    `of` says which of several tensors it is, `later` that the call is only started; `follows` as in refuse()."""
     if is_compiling():
         if _is_transformed():  # all ranks compile the same, and come here
             raise ValueError(f"{op}: {of}{_NO_TRANSFORMS}")
-        if where.world == 1 and isinstance(x, torch.Tensor) and isinstance(dim, int) and no_such_dim(x, dim):
-            raise ValueError(f"{op}: {of}{no_such_dim(x, dim)}")  # no op is left in the graph that would say so
+        if where.world == 1 and isinstance(x, torch.Tensor) and isinstance(dim, int):
+            wrong = no_such_dim(x, dim)
+            if wrong:
+                raise ValueError(f"{op}: {of}{wrong}")  # no op is left in the graph that would say so
         return
     if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
-        refuse(op, of + "torch.func transforms are not supported here, nor is vmap", where, sized=sized, later=later)
-    why = _objection(x, dim, mode, timeout, op)
-    if why is not None:
-        refuse(op, of + why, where, sized=sized, later=later)
+        why = "torch.func transforms are not supported here, nor is vmap"
+        refuse(op, of + why, where, sized=sized, later=later, follows=follows)
+    objection = _objection(x, dim, mode, timeout, op)
+    if objection is not None:
+        refuse(op, of + objection, where, sized=sized, later=later, follows=follows)
 
 
 def is_plain(x: object) -> TypeGuard[torch.Tensor]:

@@ -62,7 +62,8 @@ class Each:
 
     def _check_types(self, timeout: Timeout) -> None:
         if is_compiling():
-            check_types(self.op, self.tensors[0], self.dims[0], self.where, sized=self.sized)
+            for i, (x, dim) in enumerate(zip(self.tensors, self.dims, strict=True)):
+                check_types(self.op, x, dim, self.where, sized=self.sized, of=f"tensor {i}: ")
             return
         for i, (x, dim, mode) in enumerate(zip(self.tensors, self.dims, self.modes, strict=True)):
             of = f"tensor {i}: "

@@ -9,8 +9,12 @@ from sheaf._arguments import is_plain, no_such_dim, refuse
 from sheaf._call import call
 from sheaf._group import Ranks
 
-_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
-_INTEGERS = frozenset((*_SIGNED, torch.uint8, torch.uint16, torch.uint32, torch.uint64))
+FOLLOWS = 2
+"""The gathers that follow where ranks have heard each other: of counts, and of buffers."""
+_INTEGERS = {
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+}
 
 
 def gather_valid(
@@ -32,8 +36,8 @@ def gather_valid(
     call(torch.ops.sheaf.prepare_valid, x, dim, where.world, grad, name, look, timeout=limit)
     if where.world > 1:
         ones = torch.ones(where.world, dtype=torch.int64, device="cpu")
-        op = torch.ops.sheaf.all_gather_sized
-        given = call(op, given, ones, where.world, 0, where.world, "sum", name, grad="own", timeout=limit, follows=1)
+        op, then = torch.ops.sheaf.all_gather_sized, FOLLOWS - 1
+        given = call(op, given, ones, where.world, 0, where.world, "sum", name, grad="own", timeout=limit, follows=then)
         total = where.world * capacity
         x = call(op, x, ones * capacity, total, dim, where.world, "sum", name, grad=grad, timeout=limit)
     sizes = torch.ops.sheaf.clamped(given, capacity, name)
@@ -51,6 +55,6 @@ def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ran
     elif grad not in ("sum", "mean", "own"):
         why = f'a gradient is "sum", "mean" or "own", got "{grad}"'
     if why:
-        refuse("all_gather", why, where, sized=False)
+        refuse("all_gather", why, where, sized=False, follows=FOLLOWS)
     if where.world == 1:
         torch.ops.sheaf.alone(x, None, dim, "all_gather", grad, timeout=limit)

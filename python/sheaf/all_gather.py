@@ -13,7 +13,7 @@ from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, s
 from sheaf._call import call
 from sheaf._group import Group, Ranks, ranks
 from sheaf._handle import Finished, Handle
-from sheaf._valid import gather_valid
+from sheaf._valid import FOLLOWS, gather_valid
 
 Gradient = Literal["sum", "mean", "own"]
 
@@ -124,12 +124,15 @@ def all_gather(
     if async_op and is_compiling() and valid is None:
         return Finished(all_gather(x, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
-    check_types("all_gather", x, dim, where, sized=sizes is not None, mode=grad, timeout=timeout, later=async_op)
+    given_too = sizes is not None
+    follows = 0 if valid is None else FOLLOWS
+    check_types(
+        "all_gather", x, dim, where, sized=given_too, mode=grad, timeout=timeout, later=async_op, follows=follows
+    )
     if valid is not None:
-        if sizes is not None:
-            refuse("all_gather", "sizes and valid cannot both be given", where, sized=True, later=async_op)
-        if async_op:
-            refuse("all_gather", "valid and async_op cannot both be given", where, sized=False, later=True)
+        if given_too or async_op:
+            why = f"{'sizes' if given_too else 'async_op'} and valid cannot both be given"
+            refuse("all_gather", why, where, sized=given_too, later=async_op, follows=follows)
         return Gathered(*gather_valid(x, valid, dim, grad, where, seconds(timeout)))
     given = None if sizes is None else rows("all_gather", sizes, where, later=async_op)
     if where.world > 1 and async_op:

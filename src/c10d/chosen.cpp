@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <sheaf/error.hpp>
+#include <utility>
 
 #include "c10d/store_bulletin.hpp"
 #include "core/work.hpp"
@@ -26,13 +27,10 @@ void chosen::number(call& now) {
       try {
         settle(now);
       } catch (...) {
-        missed_ += 1 + static_cast<std::uint64_t>(now.follows);
+        missed_ += 1u + now.head.follows;
         throw;
       }
-      for (call over; missed_ > 0; --missed_) {
-        inner_->begin(over);
-        inner_->end(over);
-      }
+      inner_->skip(std::exchange(missed_, 0));
     }
   }
   inner_->number(now);

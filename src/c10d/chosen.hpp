@@ -25,6 +25,7 @@ class chosen final : public engine {
   void number(call& now) override;
   void take_turn(call& now) override { inner_->take_turn(now); }
   void end(const call& now) noexcept override { inner_->end(now); }
+  void skip(std::uint64_t calls) noexcept override { inner_->skip(calls); }
   bool is_gone() override { return link_->is_gone(); }
   bool checks_sized_calls() const override { return inner_->checks_sized_calls(); }
   // In shared memory a header costs microseconds, and backends do not compare what ranks are about to do. Backwards are

@@ -79,7 +79,6 @@ struct call {
   std::chrono::steady_clock::time_point started = about_now();
   bool checked = false;  // ranks exchange headers, though sizes are given and data may travel without
   bool failed = false;   // set before it ends
-  int follows = 0;       // so many calls come after it in the same call of the program's, and are given up with it
 
   bool has_headers() const { return !head.sized || checked; }
 };
@@ -102,6 +101,8 @@ class engine {
   virtual void number(call& now) = 0;
   virtual void take_turn(call&) {}
   virtual void end(const call&) noexcept {}
+  // The next so many numbers are of calls that other ranks may make without this one. Waits for nobody.
+  virtual void skip(std::uint64_t /*calls*/) noexcept {}
   // Whether its group was destroyed: what is under way will never be done.
   virtual bool is_gone() { return false; }
   // What carries started calls on.

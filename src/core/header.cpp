@@ -12,12 +12,13 @@
 namespace sheaf {
 namespace {
 
-// The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized and apart (1), number of
-// tensors (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A record: dtype (1),
-// device (1), dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim), mode (1), recording (1), sized (1).
+// The prefix: magic (4), version (2), byte order (1), op (1), mode (1), recording (1), sized, apart and what follows
+// (1), number of tensors (1), length of the refusal (2), length of the payload (2), sequence (8), origin (8). A record:
+// dtype (1), device (1), dim (1), ndim (1), max_dims extents (8 each; zero beyond ndim), mode (1), recording (1), sized
+// (1).
 constexpr std::array<std::uint8_t, 4> magic{'S', 'h', 'e', 'f'};
 constexpr std::uint8_t little_endian = 1;
-constexpr std::uint8_t sized_bit = 1, apart_bit = 2;
+constexpr std::uint8_t sized_bit = 1, apart_bit = 2, follows_shift = 2;
 constexpr std::size_t prefix_bytes = 32;
 constexpr std::size_t record_bytes = 4 + 8 * record::max_dims + 3;
 static_assert(prefix_bytes + max_tensors * record_bytes + max_refusal <= header_capacity);
@@ -194,7 +195,8 @@ void put(writer& out, const header& head, std::string_view refusal, std::span<co
   out.put_enum(head.op);
   out.put_enum(head.mode);
   out.put_enum(head.records_gradient);
-  out.put(static_cast<std::uint8_t>((head.sized ? sized_bit : 0) | (head.apart ? apart_bit : 0)));
+  out.put(static_cast<std::uint8_t>((head.sized ? sized_bit : 0) | (head.apart ? apart_bit : 0) |
+                                    std::min(head.follows, most_follow) << follows_shift));
   out.put(static_cast<std::uint8_t>(head.tensors.size()));
   out.put(static_cast<std::uint16_t>(refusal.size()));
   out.put(static_cast<std::uint16_t>(payload.size()));
@@ -238,9 +240,10 @@ std::optional<frame> decode(std::span<const std::byte> bytes) {
   const auto tensors = in.get<std::uint8_t>();
   const auto refusal_bytes = in.get<std::uint16_t>();
   const auto payload_bytes = in.get<std::uint16_t>();
-  in.require(bits <= (sized_bit | apart_bit) && tensors <= max_tensors && refusal_bytes <= max_refusal);
+  in.require(bits >> follows_shift <= most_follow && tensors <= max_tensors && refusal_bytes <= max_refusal);
   head.sized = bits & sized_bit;
   head.apart = bits & apart_bit;
+  head.follows = bits >> follows_shift;
   head.sequence = in.get<std::uint64_t>();
   head.origin = in.get<std::uint64_t>();
   if (in.ok()) head.tensors.reserve(tensors);
@@ -266,7 +269,7 @@ std::uint64_t gist(const header& head, std::span<const std::int64_t> numbers) {
     ((word = word << 8 | static_cast<std::uint8_t>(bytes)), ...);
     return word;
   };
-  mix(bits(head.op, head.mode, head.records_gradient, head.sized, head.apart, head.tensors.size()));
+  mix(bits(head.op, head.mode, head.records_gradient, head.sized, head.apart, head.follows, head.tensors.size()));
   mix(head.origin);
   const bool fixed = is_reduction(head.op);
   for (const auto& tensor : head.tensors) {

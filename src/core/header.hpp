@@ -64,6 +64,7 @@ struct header {
   recording records_gradient = recording::off;
   bool sized = false;          // sizes were given, not learned
   bool apart = false;          // started, or the backward of what was: other threads than the program's may make it
+  std::uint8_t follows = 0;    // so many calls come after it in the same call of the program's, up to most_follow
   std::uint64_t sequence = 0;  // this group's calls, counted from 1
   std::uint64_t origin = 0;    // the call this one differentiates; 0: none
   one_or_many<record> tensors;
@@ -72,7 +73,8 @@ struct header {
   friend bool operator==(const header&, const header&) = default;
 };
 
-inline constexpr std::uint16_t protocol_version = 5;
+inline constexpr std::uint16_t protocol_version = 6;
+inline constexpr std::uint8_t most_follow = 3;
 inline constexpr std::size_t max_tensors = 64;
 inline constexpr std::size_t max_refusal = 512;    // bytes; longer texts are cut
 inline constexpr std::size_t inline_bytes = 8192;  // payload up to here rides in the header's frame

@@ -80,6 +80,8 @@ bool heard::any_is_apart() const {
   return any([](const header& said) { return said.apart; });
 }
 
+std::uint8_t heard::most_follows() const { return is_alike() ? now_->head.follows : sheaf::most_follows(frames_); }
+
 bool heard::any_records() const {
   return any([](const header& said) { return said.records_gradient == recording::on; });
 }

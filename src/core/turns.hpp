@@ -26,6 +26,8 @@ class turns {
   // over, too.
   void take(call& now);
   void end(const call& now) noexcept;
+  // So many calls are over that nobody makes here.
+  void skip(std::uint64_t calls) noexcept;
 
  private:
   void start(call& now) const;

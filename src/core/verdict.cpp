@@ -281,6 +281,14 @@ std::vector<std::int64_t> as_given(const header& head, std::size_t world, std::v
   return digest;
 }
 
+std::uint8_t most_follows(std::span<const std::optional<frame>> frames) {
+  std::uint8_t most = 0;
+  for (const auto& said : frames) {
+    if (said) most = std::max(most, said->head.follows);
+  }
+  return most;
+}
+
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames) {
   std::vector<const header*> all;
   for (const auto& said : frames) {

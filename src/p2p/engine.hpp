@@ -32,6 +32,7 @@ class engine final : public sheaf::engine {
   void number(call& now) override { turns_.number(now); }
   void take_turn(call& now) override { turns_.take(now); }  // frames of a peer are read in order
   void end(const call& now) noexcept override { turns_.end(now); }
+  void skip(std::uint64_t calls) noexcept override { turns_.skip(calls); }
   bool checks_sized_calls() const override { return settings_.check; }
 
   const heard& exchange(const call& now, const payload& data) override;

@@ -38,6 +38,7 @@ class engine final : public sheaf::engine {
   void number(call& now) override { turns_.number(now); }
   void take_turn(call& now) override;
   void end(const call& now) noexcept override;
+  void skip(std::uint64_t calls) noexcept override { turns_.skip(calls); }
   bool checks_sized_calls() const override { return true; }  // the header rides along in any case
   std::size_t inline_bytes() const override { return inline_capacity; }
 

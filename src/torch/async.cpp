@@ -199,6 +199,7 @@ void refuse_in_turn(const std::shared_ptr<engine>& moves, const arguments& with,
   moves->line()->queue([&] {
     auto now = call_of(with);
     moves->number(now);
+    moves->skip(now.head.follows);
     text = title(now.head) + ": rank " + std::to_string(moves->rank()) + " refuses: " + cut_refusal(why);
     return [moves, now, with, why] {
       const asked_here question([&] { throw_if_pointless(*moves); });

@@ -12,6 +12,7 @@
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 #include "torch/ops.hpp"
+#include "torch/valid.hpp"
 
 namespace sheaf {
 namespace async {
@@ -123,7 +124,8 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
 handle<gathered> all_gather_async(const at::Tensor& x, const all_gather_options& options) {
   if (options.valid) {
     translated([&] {
-      refuse_for_all(operation::all_gather, "a call with valid cannot be started", options.group.name(), false, true);
+      refuse_for_all(operation::all_gather, "a call with valid cannot be started", options.group.name(), false, true,
+                     valid_follows);
     });
   }
   if (options.group.world() == 1) {

@@ -28,20 +28,6 @@ bool others_go_on(const engine& moves, const call& now) {
   return now.head.sized && !moves.checks_device_call(now.head);
 }
 
-// Other ranks may make these calls without this rank, and then its next one must not have the number of one of them.
-void give_up_what_follows(engine& moves, const call& of) noexcept {
-  for (auto left = of.follows; left > 0; --left) {
-    try {
-      call next;
-      next.failed = true;
-      moves.begin(next);
-      moves.end(next);
-    } catch (const std::exception&) {
-      // It has ended.
-    }
-  }
-}
-
 }  // namespace
 
 refusal check_arguments(const arguments& with, int world) {
@@ -60,7 +46,7 @@ call call_of(const arguments& with) {
   now.head.op = with.op;
   now.head.sized = with.sized;
   now.head.origin = static_cast<std::uint64_t>(with.origin);
-  now.follows = static_cast<int>(with.follows);
+  now.head.follows = static_cast<std::uint8_t>(with.follows);
   if (!check_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
   return now;
 }
@@ -99,7 +85,7 @@ collective::turn::turn(collective& owner, bool local, bool numbered)
     moves.take_turn(now);
   } catch (...) {
     if (others_go_on(moves, now)) moves.lose_step(now);
-    give_up_what_follows(moves, now);
+    moves.skip(of.follows_.value_or(0));
     throw;
   }
 }
@@ -107,10 +93,10 @@ collective::turn::turn(collective& owner, bool local, bool numbered)
 collective::turn::~turn() {
   now.failed = std::uncaught_exceptions() > exceptions;
   if (now.head.sequence == 0) return;
-  const bool is_awaited = of.others_heard_ == heard_of::that_it_comes || others_go_on(moves, now);
-  if (now.failed && of.carried_ != carriage::host && is_awaited) moves.lose_step(now);
+  const bool alone = of.carried_ != carriage::host && (of.is_expected_ || others_go_on(moves, now));
+  if (now.failed && alone) moves.lose_step(now);
   moves.end(now);
-  if (now.failed && of.others_heard_ != heard_of::why_all_raise) give_up_what_follows(moves, now);
+  if (now.failed) moves.skip(of.follows_.value_or(0));
 }
 
 collective::collective(const arguments& with)
@@ -119,6 +105,7 @@ collective::collective(const arguments& with)
 collective::collective(const arguments& with, numbered_call* given)
     : moves_(given ? given->moves_ : find_engine(with.group)),
       now_(given ? given->now_ : call_of(with)),
+      follows_(given ? std::nullopt : std::optional(now_.head.follows)),
       turn_(*this, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
   if (!with.local) last_number() = last_outcome().sequence;
@@ -132,14 +119,19 @@ void collective::refuse_if(const refusal& why) {
   if (!why) return;
   now_.head.refusal = cut_refusal(*why);  // as the others will read it
   if (is_local()) throw value_error(std::string(name(now_.head.op)) + ": " + *why);
-  others_heard_ = heard_of::why_all_raise;  // where they listen, or they refuse the same
+  is_expected_ = false;  // where they listen, others are told, or refuse the same
   if (carried_ != carriage::host && others_go_on(*moves_, now_)) moves_->lose_step(now_);
   auto frames = moves_->refuse(now_);
   if (frames.empty()) {
     // Nobody else was heard: the text is what the others will come to if this rank alone refuses.
     throw value_error(title(now_.head) + ": rank " + std::to_string(rank()) + " refuses: " + now_.head.refusal);
   }
+  give_up_as_many(most_follows(frames));
   throw value_error(*verdict(frames));
+}
+
+void collective::give_up_as_many(std::uint8_t as_others) {
+  if (follows_) follows_ = std::max(*follows_, as_others);
 }
 
 void collective::take(const at::Tensor& x, std::int64_t dim) {
@@ -221,11 +213,12 @@ void collective::give(const std::vector<std::int64_t>& sizes, std::string shown)
 
 const heard& collective::learn(const payload& data) {
   // A rank that gives up from here on has said that it comes: late ones will find that, and move a device's data, be it
-  // by their next call, whose sizes they learned here.
-  others_heard_ = heard_of::that_it_comes;
+  // by a next call, whose sizes they learned here and which may have no header.
+  is_expected_ = now_.head.op != operation::gather_sizes || !moves_->checks_device_call(now_.head);
   const auto& all = moves_->exchange(now_, data);
   if (const auto error = all.verdict()) {
-    others_heard_ = heard_of::why_all_raise;
+    is_expected_ = false;
+    give_up_as_many(all.most_follows());
     throw value_error(*error);
   }
   auto& told = last_outcome();
@@ -258,9 +251,11 @@ void collective::reduce_scatter(const bundle& all, memory own) {
   reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
 }
 
-void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later) {
+void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later,
+                    std::int64_t follows) {
   const auto moves = find_engine(group);
-  const arguments with{.op = op, .mode = "sum", .group = group, .world = moves->world(), .sized = sized};
+  const arguments with{
+      .op = op, .mode = "sum", .group = group, .world = moves->world(), .sized = sized, .follows = follows};
   // The others number a call that they start only if there is a place for it.
   const auto place = later ? async::take_place(*moves, op) : progress::place();
   // Calls that were started come first, and this one waits for nobody.

@@ -114,6 +114,8 @@ class collective {
 
  private:
   bool is_local() const { return now_.head.sequence == 0; }
+  // What follows of this rank's call, or of another's in its place, is given up by all.
+  void give_up_as_many(std::uint8_t as_others);
   // What goes wrong in here is told to the ranks that will wait in vain.
   template <class Body>
   auto reporting(Body&& body) -> decltype(body());
@@ -134,15 +136,16 @@ class collective {
 
   std::shared_ptr<engine> moves_;
   carriage carried_ = carriage::none;  // until the tensors are known
-  enum class heard_of { nothing, that_it_comes, why_all_raise };
-  heard_of others_heard_ = heard_of::nothing;
+  bool is_expected_ = false;           // others heard that it comes
   call now_;
+  std::optional<std::uint8_t> follows_;  // what is given up with it; nothing: that has happened where it was started
   turn turn_;
 };
 
 // Refuses what never reaches a kernel, for all ranks that listen. Throws value_error; `later`: without waiting for
 // them, since the call would only have been started.
-void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later = false);
+void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later = false,
+                    std::int64_t follows = 0);
 // Tensors for which torch calls no kernel of Sheaf's, or another's.
 refusal check_dispatched(const at::Tensor& x);
 // Above this the sizes given leave no room in a frame for data.

@@ -125,7 +125,7 @@ void clear(at::Tensor& flag) {
 
 // Tells the other ranks where they listen, and throws.
 [[noreturn]] void refuse(std::string_view why, std::int64_t world, const std::string& group, bool sized = false) {
-  if (world > 1) refuse_for_all(operation::all_gather, std::string(why), group, sized);
+  if (world > 1) refuse_for_all(operation::all_gather, std::string(why), group, sized, false, valid_follows);
   throw value_error("all_gather: " + std::string(why));
 }
 
@@ -137,15 +137,16 @@ auto told_to_all(std::int64_t world, const std::string& group, Body&& body) -> d
   } catch (const std::exception& error) {
     try {
       refuse(first_line(error), world, group);
-    } catch (const value_error&) {
-      // They know. Here it is what it was.
+    } catch (const std::exception&) {
+      // Here it is what it was.
     }
     throw;
   }
 }
 
-void refuse_other_capacities(const std::vector<std::int64_t>& rows) {
+void refuse_other_capacities(engine& moves, const std::vector<std::int64_t>& rows) {
   if (std::ranges::all_of(rows, [&](auto count) { return count == rows[0]; })) return;
+  moves.skip(valid_follows);
   throw value_error("all_gather: with valid all ranks' buffers must have the same rows, got " + list(rows));
 }
 
@@ -177,9 +178,9 @@ at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::in
     });
     try {
       if (is_clamped) refuse(was_clamped, world, group);
-      // Two gathers follow: of counts, and of buffers.
-      auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout, grad, 2) : sizes_tensor({x.size(dim)});
-      refuse_other_capacities(sizes_of(rows));
+      auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout, grad, valid_follows)
+                            : sizes_tensor({x.size(dim)});
+      refuse_other_capacities(*moves, sizes_of(rows));
       if (!x.is_cpu()) locked_state(moves).now.seen.insert(kind);  // others are never captured
       return rows;
     } catch (const std::exception& error) {
@@ -218,7 +219,7 @@ gathered gather_valid(const at::Tensor& x, const all_gather_options& options) {
   auto blocks = x;
   if (world > 1) {
     const auto ones = at::full({world}, 1, at::kLong);
-    given = ops::all_gather_sized(given, ones, world, 0, world, "sum", group, "own", timeout, 0, 1);
+    given = ops::all_gather_sized(given, ones, world, 0, world, "sum", group, "own", timeout, 0, valid_follows - 1);
     blocks = ops::all_gather_sized(x, ones * capacity, world * capacity, dim, world, "sum", group, grad, timeout, 0, 0);
   }
   const auto sizes = ops::clamped(given, capacity, group);

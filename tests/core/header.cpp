@@ -36,6 +36,7 @@ header random_header(std::mt19937_64& random) {
   head.records_gradient = static_cast<recording>(draw(2));
   head.sized = draw(1);
   head.apart = draw(1);
+  head.follows = static_cast<std::uint8_t>(draw(most_follow));
   head.sequence = random();
   head.origin = draw(1) ? random() : 0;
   head.tensors.grow(draw(3) == 0 ? draw(max_tensors) : draw(2));
@@ -83,6 +84,7 @@ std::vector<header> changed(const header& head) {
   change([&](header& one) { next(one.records_gradient); });
   change([&](header& one) { one.sized = !one.sized; });
   change([&](header& one) { one.apart = !one.apart; });
+  change([&](header& one) { one.follows ^= 1; });
   change([&](header& one) { ++one.origin; });
   change([&](header& one) { one.tensors.push_back(one.tensors[0]); });
   for (std::size_t i = 0; i < head.tensors.size(); ++i) {
@@ -136,10 +138,11 @@ TEST(header, bytes_on_the_wire_are_little_endian) {
   auto head = example();
   head.sequence = 0x0102030405060708;
   head.apart = true;
+  head.follows = 3;
   const auto wire = encode(head);
-  const bytes prefix{std::byte{'S'}, std::byte{'h'}, std::byte{'e'}, std::byte{'f'}, std::byte{5}, std::byte{0}};
+  const bytes prefix{std::byte{'S'}, std::byte{'h'}, std::byte{'e'}, std::byte{'f'}, std::byte{6}, std::byte{0}};
   EXPECT_TRUE(std::ranges::equal(prefix, std::span(wire).first(6)));
-  EXPECT_EQ(wire[10], std::byte{2}) << "not sized, but apart";
+  EXPECT_EQ(wire[10], std::byte{2 + 4 * 3}) << "not sized, but apart, and three follow";
   EXPECT_EQ(wire[16], std::byte{8});
   EXPECT_EQ(wire[23], std::byte{1});
   EXPECT_EQ(wire.size(), 32u + 71u);
@@ -171,7 +174,7 @@ TEST(header, values_out_of_range_are_refused) {
   EXPECT_FALSE(with(7, 6)) << "op";
   EXPECT_FALSE(with(8, 3)) << "gradient mode";
   EXPECT_FALSE(with(9, 3)) << "recording";
-  EXPECT_FALSE(with(10, 4)) << "sized and apart";
+  EXPECT_FALSE(with(10, 16)) << "sized, apart and what follows";
   EXPECT_FALSE(with(11, 2)) << "more tensors than bytes";
   EXPECT_FALSE(with(12, 1)) << "more refusal than bytes";
   EXPECT_FALSE(with(14, 1)) << "more payload than bytes";

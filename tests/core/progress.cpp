@@ -54,6 +54,24 @@ TEST(turns, pass_by_a_call_that_was_interrupted) {
   EXPECT_EQ(told, (std::vector<std::uint64_t>{2, 3}));
 }
 
+// Two calls that follow call 1 are given up while it has its turn: 4 comes after it, and nobody waits for them.
+TEST(turns, pass_by_calls_that_are_skipped) {
+  std::vector<std::uint64_t> told;
+  turns all([&](std::uint64_t last) { told.push_back(last); });
+  call first, fourth;
+  all.number(first);
+  all.take(first);
+  all.skip(2);
+  EXPECT_TRUE(told.empty()) << "call 1 is not over";
+  all.end(first);
+  all.number(fourth);
+  EXPECT_EQ(fourth.head.sequence, 4u);
+  all.take(fourth);
+  all.skip(1);
+  all.end(fourth);
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{3, 5}));
+}
+
 // The time of a call counts from its turn where the one before went well, and from its start where it did not.
 TEST(turns, count_time_from_the_end_of_a_call_that_went_well) {
   for (const bool failed : {false, true}) {

@@ -68,6 +68,15 @@ TEST(verdict, no_frame_of_this_protocol) {
   EXPECT_EQ(text(frames(2)), "ranks 0, 1 speak another protocol version or are not Sheaf");
 }
 
+TEST(verdict, all_ranks_give_up_as_many_calls) {
+  auto all = calls();
+  EXPECT_EQ(most_follows(all), 0);
+  all[2]->head.follows = 2;
+  all[3]->head.follows = 1;
+  all[0] = std::nullopt;
+  EXPECT_EQ(most_follows(all), 2);
+}
+
 TEST(verdict, refusals_come_before_disagreements) {
   auto all = calls();
   all[1]->head.refusal = "dim 5 is out of range";

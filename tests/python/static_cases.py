@@ -195,47 +195,54 @@ def static_mistakes(rank, world, device):
 
 
 def static_late_once(rank, world, device):
-    """The last rank comes when the others have given up. All go on at their next call, which finds them in step: the
-    group's first call or a later one, in compiled code or not."""
-    compiled = torch.compile(
-        lambda x, count, group, timeout: sheaf.all_gather(x, valid=count, group=group, timeout=timeout).tensor,
-        backend="aot_eager",
-        fullgraph=True,
-    )
-    learned = torch.compile(
-        lambda x, count, group, timeout: sheaf.all_gather(x, group=group, timeout=timeout).tensor,
-        backend="aot_eager",
-        fullgraph=True,
-    )
-    both = torch.compile(
-        lambda x, count, group, timeout: sheaf.all_gather_coalesced([x, x], group=group, timeout=timeout)[1].tensor,
-        backend="aot_eager",
-        fullgraph=True,
-    )
+    """Calls of several steps that ranks fail in for different reasons: the last one comes when the others have given
+    up, and in some of them disagrees as well. All are in step at their next call, in compiled code or not."""
+    count, last = torch.tensor(1, device=device), rank == world - 1
+    wrong = torch.tensor(1.5, device=device)
 
-    def eager(x, count, group, timeout):
-        return sheaf.all_gather(x, valid=count, group=group, timeout=timeout).tensor
+    def valid(x, group, timeout, valid=count):
+        return sheaf.all_gather(x, valid=valid, group=group, timeout=timeout).tensor
 
-    def expected(turn):
-        return 10.0 * turn * world + world * (world - 1) / 2
+    def learned(x, group, timeout):
+        return sheaf.all_gather(x, group=group, timeout=timeout).tensor
 
-    count = torch.tensor(1, device=device)
-    for step in (eager, compiled, learned, both):
-        x = torch.ones(1, 2, device=device)
-        step(x, count, dist.group.WORLD.group_name, 60.0)  # compiled by all ranks before any of them is late
-        for first in (True, False):
+    def both(x, group, timeout):
+        return sheaf.all_gather_coalesced([x, x], group=group, timeout=timeout)[1].tensor
+
+    def compiled(step):
+        return torch.compile(step, backend="aot_eager", fullgraph=True)
+
+    x = torch.ones(1, 2, device=device)
+    late = {  # the step, and what the late one makes instead
+        "eager": (valid, valid),
+        "other capacity": (valid, lambda x, *others: valid(x.repeat(2, 1), *others)),
+        "other dtype": (valid, lambda x, *others: valid(x.double(), *others)),
+        "another rank refuses": (lambda *call: valid(*call, valid=count if rank else wrong), valid),
+        "another op": (valid, learned),
+        "compiled": (compiled(valid),) * 2,
+        "learned": (compiled(learned),) * 2,
+        "coalesced": (compiled(both),) * 2,
+    }
+    for name, (step, instead) in late.items():
+        good = valid if name == "another rank refuses" else step
+        good(x, dist.group.WORLD.group_name, 60.0)  # compiled by all ranks before any of them is late
+        agree = name not in (
+            "another rank refuses",
+            "another op",
+        )  # of a group's first call ranks hear when all are there
+        for first in (True, False) if agree else (False,):
             group = dist.new_group().group_name
             if not first:
-                step(x, count, group, 60.0)
+                good(x, group, 60.0)
             dist.barrier()
-            if rank == world - 1:
-                time.sleep(1.0)
-            with pytest.raises(dist.DistBackendError):
-                step(x, count, group, 0.2)
+            if last:
+                time.sleep(0.8)
+            with pytest.raises((dist.DistBackendError, ValueError)):
+                (instead if last else step)(x, group, 0.2)
             dist.barrier()
-            for turn in range(3):
-                y = step(torch.full((1, 2), 10.0 * turn + rank, device=device), count, group, 20.0)
-                assert y[:, 0].sum().item() == expected(turn), (step, first, turn, y)
+            for turn in range(2):
+                y = good(torch.full((1, 2), 10.0 * turn + rank, device=device), group, 20.0)
+                assert y[:, 0].sum().item() == 10.0 * turn * world + world * (world - 1) / 2, (name, first, turn, y)
 
 
 EVERY = [

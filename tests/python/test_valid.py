@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Static shapes, `valid=`, on what a CPU group gets: the same as on a GPU. Each engine, and without a group."""
 
+import os
+import signal
+import threading
+import time
+
 import pytest
 import torch
+import torch.distributed as dist
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import sheaf
 import static_cases
-from pool import run
+from pool import fresh, run, values
 
 
 @pytest.mark.parametrize("case", [static_cases.static_shapes, static_cases.static_second_derivatives])
@@ -59,6 +65,8 @@ def test_alone_and_compiled(backend):
 
     refused(lambda x: sheaf.all_gather(x, 5, valid=torch.tensor(2)).tensor.sum())
     refused(lambda x: sheaf.all_gather(x, 5).tensor.sum())
+    refused(lambda x: sheaf.all_gather_coalesced([x, x], [0, 5])[0].tensor.sum())
+    refused(lambda x: sheaf.reduce_scatter(x, [4], 5).sum())
     refused(lambda x: sheaf.all_gather(x, valid=torch.tensor(2), async_op=True).wait().tensor.sum())
 
 
@@ -70,6 +78,27 @@ def test_tangents_are_not_lost(op):
 
 def test_ranks_that_missed_a_call_are_in_step_at_the_next(engine):
     run(3, static_cases.static_late_once, "cpu", timeout=120)
+
+
+def interrupted(rank, world):
+    """A call of several steps behind one that was started, to which rank 1 comes late."""
+    x, count = torch.ones(1), torch.tensor(1)
+    sheaf.all_gather(x, valid=count)
+    dist.barrier()
+    if rank == 1:
+        time.sleep(4)
+        return sheaf.all_gather(x, async_op=True).wait().tensor.numel()
+    handle = sheaf.all_gather(x, async_op=True)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    since = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        sheaf.all_gather(x, valid=count)
+    assert time.monotonic() - since < 2
+    return handle.wait().tensor.numel()
+
+
+def test_ctrl_c_does_not_wait_for_what_is_given_up():
+    assert values(fresh(2, interrupted, timeout=60)) == [2, 2]
 
 
 @pytest.mark.parametrize("dim", [0, 1])
