@@ -64,7 +64,7 @@ struct header {
   recording records_gradient = recording::off;
   bool sized = false;          // sizes were given, not learned
   bool apart = false;          // started, or the backward of what was: other threads than the program's may make it
-  std::uint8_t follows = 0;    // so many calls come after it in the same call of the program's, up to most_follow
+  std::uint8_t follows = 0;    // so many calls come after it in the same step of the program's, up to most_follow
   std::uint64_t sequence = 0;  // this group's calls, counted from 1
   std::uint64_t origin = 0;    // the call this one differentiates; 0: none
   one_or_many<record> tensors;

@@ -80,7 +80,7 @@ bool heard::any_is_apart() const {
   return any([](const header& said) { return said.apart; });
 }
 
-std::uint8_t heard::most_follows() const { return is_alike() ? now_->head.follows : sheaf::most_follows(frames_); }
+std::uint8_t heard::given_up() const { return is_alike() ? now_->head.follows : given_up_by_all(frames_); }
 
 bool heard::any_records() const {
   return any([](const header& said) { return said.records_gradient == recording::on; });

@@ -45,8 +45,8 @@ class heard {
   std::span<const std::byte> payload(std::size_t rank) const;  // without sizes
   header head(std::size_t rank) const;
   bool any_is_apart() const;
-  // Of all, where there is a verdict, too: the same on every rank.
-  std::uint8_t most_follows() const;
+  // Where the verdict is an error: how many calls that follow are given up, the same on every rank.
+  std::uint8_t given_up() const;
   bool any_records() const;
   bool any_records(std::size_t tensor) const;
 

@@ -98,8 +98,8 @@ finding compare_ops(heads all) {
   const auto shown = [](const header& head) {
     return head.origin == 0 ? std::string("none") : "#" + std::to_string(head.origin);
   };
-  auto found = disagreement(all, "the call it differentiates", origin, shown);
-  return found ? *found + left_out(all) : found;
+  if (auto found = disagreement(all, "the call it differentiates", origin, shown)) return *found + left_out(all);
+  return disagreement_on_number(all, "how many calls follow in the same step", [](auto& head) { return head.follows; });
 }
 
 std::string of_tensor(const header& head, std::size_t index) {
@@ -281,12 +281,14 @@ std::vector<std::int64_t> as_given(const header& head, std::size_t world, std::v
   return digest;
 }
 
-std::uint8_t most_follows(std::span<const std::optional<frame>> frames) {
-  std::uint8_t most = 0;
+std::uint8_t given_up_by_all(std::span<const std::optional<frame>> frames) {
+  const auto refuses = [](const std::optional<frame>& said) { return said && !said->head.refusal.empty(); };
+  const bool any_refuses = std::ranges::any_of(frames, refuses);
+  auto least = most_follow;
   for (const auto& said : frames) {
-    if (said) most = std::max(most, said->head.follows);
+    if (said && (!any_refuses || refuses(said))) least = std::min(least, said->head.follows);
   }
-  return most;
+  return least;
 }
 
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames) {

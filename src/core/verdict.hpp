@@ -23,8 +23,10 @@ std::vector<std::int64_t> as_given(const header& head, std::size_t world, std::v
 // frames[r] is what rank r said; nullopt: what came from rank r was no frame of this protocol. Payloads of calls with
 // sizes given begin with these. Returns the error, or nothing to go on.
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames);
-// The most calls that follow on any rank: where the verdict is an error, all ranks give up as many.
-std::uint8_t most_follows(std::span<const std::optional<frame>> frames);
+// How many calls that follow all ranks give up where the verdict is an error. Not all hear it: a rank that refuses may
+// hear nobody, and one with fewer calls to follow may be gone by its deadline. So it is what these give up by
+// themselves.
+std::uint8_t given_up_by_all(std::span<const std::optional<frame>> frames);
 
 // "float32 on ranks 0, 2, 3; int32 on rank 1": equal values together, in the order of their first rank.
 std::string group_by_value(std::span<const std::string> values);

@@ -124,8 +124,8 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
 handle<gathered> all_gather_async(const at::Tensor& x, const all_gather_options& options) {
   if (options.valid) {
     translated([&] {
-      refuse_for_all(operation::all_gather, "a call with valid cannot be started", options.group.name(), false, true,
-                     valid_follows);
+      refuse_for_all(operation::all_gather, "a call with valid cannot be started", options.group.name(),
+                     options.sizes.has_value(), true, valid_follows);
     });
   }
   if (options.group.world() == 1) {

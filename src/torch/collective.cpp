@@ -126,12 +126,12 @@ void collective::refuse_if(const refusal& why) {
     // Nobody else was heard: the text is what the others will come to if this rank alone refuses.
     throw value_error(title(now_.head) + ": rank " + std::to_string(rank()) + " refuses: " + now_.head.refusal);
   }
-  give_up_as_many(most_follows(frames));
+  give_up_as_others(given_up_by_all(frames));
   throw value_error(*verdict(frames));
 }
 
-void collective::give_up_as_many(std::uint8_t as_others) {
-  if (follows_) follows_ = std::max(*follows_, as_others);
+void collective::give_up_as_others(std::uint8_t calls) {
+  if (follows_) follows_ = calls;
 }
 
 void collective::take(const at::Tensor& x, std::int64_t dim) {
@@ -218,7 +218,7 @@ const heard& collective::learn(const payload& data) {
   const auto& all = moves_->exchange(now_, data);
   if (const auto error = all.verdict()) {
     is_expected_ = false;
-    give_up_as_many(all.most_follows());
+    give_up_as_others(all.given_up());
     throw value_error(*error);
   }
   auto& told = last_outcome();

@@ -25,7 +25,7 @@ struct arguments {
   bool sized = false;
   bool local = false;        // gradients of mode `own` stay on the rank: some ranks may never compute theirs
   std::int64_t origin = 0;   // the call that this one differentiates
-  std::int64_t follows = 0;  // so many come after it in the same call of the program's
+  std::int64_t follows = 0;  // so many come after it in the same step of the program's
 };
 
 // What is wrong with them, on any engine of that many ranks.
@@ -114,8 +114,8 @@ class collective {
 
  private:
   bool is_local() const { return now_.head.sequence == 0; }
-  // What follows of this rank's call, or of another's in its place, is given up by all.
-  void give_up_as_many(std::uint8_t as_others);
+  // Of the calls that follow, where all ranks raise.
+  void give_up_as_others(std::uint8_t calls);
   // What goes wrong in here is told to the ranks that will wait in vain.
   template <class Body>
   auto reporting(Body&& body) -> decltype(body());
@@ -138,7 +138,7 @@ class collective {
   carriage carried_ = carriage::none;  // until the tensors are known
   bool is_expected_ = false;           // others heard that it comes
   call now_;
-  std::optional<std::uint8_t> follows_;  // what is given up with it; nothing: that has happened where it was started
+  std::optional<std::uint8_t> follows_;  // given up with it; nothing: it was started, and later calls have numbers
   turn turn_;
 };
 

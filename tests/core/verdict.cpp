@@ -68,13 +68,20 @@ TEST(verdict, no_frame_of_this_protocol) {
   EXPECT_EQ(text(frames(2)), "ranks 0, 1 speak another protocol version or are not Sheaf");
 }
 
+// The least, since those ranks may not hear of others; where some refuse, theirs, who may not hear anybody.
 TEST(verdict, all_ranks_give_up_as_many_calls) {
   auto all = calls();
-  EXPECT_EQ(most_follows(all), 0);
-  all[2]->head.follows = 2;
+  for (auto& said : all) said->head.follows = 2;
+  EXPECT_EQ(given_up_by_all(all), 2);
   all[3]->head.follows = 1;
+  EXPECT_EQ(given_up_by_all(all), 1);
+  EXPECT_EQ(
+      text(all),
+      "all_gather #17: ranks disagree on how many calls follow in the same step: 2 on ranks 0, 1, 2; 1 on rank 3");
+  all[1]->head.refusal = "no";
+  EXPECT_EQ(given_up_by_all(all), 2);
   all[0] = std::nullopt;
-  EXPECT_EQ(most_follows(all), 2);
+  EXPECT_EQ(given_up_by_all(all), 2);
 }
 
 TEST(verdict, refusals_come_before_disagreements) {

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Static shapes, `valid=`: what holds on the CPU and on a GPU. Every body takes the device."""
 
-import time
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -194,55 +192,89 @@ def static_mistakes(rank, world, device):
     return said
 
 
-def static_late_once(rank, world, device):
-    """Calls of several steps that ranks fail in for different reasons: the last one comes when the others have given
-    up, and in some of them disagrees as well. All are in step at their next call, in compiled code or not."""
-    count, last = torch.tensor(1, device=device), rank == world - 1
+def valid_step(x, timeout, group=None, valid=None):
+    count = torch.tensor(1, device=x.device) if valid is None else valid
+    return sheaf.all_gather(x, valid=count, group=group, timeout=timeout).tensor
+
+
+def learned_step(x, timeout, group=None):
+    return sheaf.all_gather(x, group=group, timeout=timeout).tensor
+
+
+def both_step(x, timeout, group=None):
+    return sheaf.all_gather_coalesced([x, x], group=group, timeout=timeout)[1].tensor
+
+
+def compiled(step):
+    return torch.compile(step, backend="aot_eager", fullgraph=True)
+
+
+def in_step(step, rank, world, device, group=None):
+    """Every rank's next calls are each other's, as their values tell."""
+    dist.barrier()
+    for turn in range(2):
+        y = step(torch.full((1, 2), 10.0 * turn + rank, device=device), 20.0, group)
+        assert y[:, 0].sum().item() == 10.0 * turn * world + world * (world - 1) / 2, (turn, y)
+
+
+def static_late(rank, world, device):
+    """Calls of several numbers to which the last rank comes when the others have given up, and in some it disagrees as
+    well. All are in step at the next one, in compiled code or not, be it the group's first call or a later one."""
     wrong = torch.tensor(1.5, device=device)
-
-    def valid(x, group, timeout, valid=count):
-        return sheaf.all_gather(x, valid=valid, group=group, timeout=timeout).tensor
-
-    def learned(x, group, timeout):
-        return sheaf.all_gather(x, group=group, timeout=timeout).tensor
-
-    def both(x, group, timeout):
-        return sheaf.all_gather_coalesced([x, x], group=group, timeout=timeout)[1].tensor
-
-    def compiled(step):
-        return torch.compile(step, backend="aot_eager", fullgraph=True)
-
     x = torch.ones(1, 2, device=device)
-    late = {  # the step, and what the late one makes instead
-        "eager": (valid, valid),
-        "other capacity": (valid, lambda x, *others: valid(x.repeat(2, 1), *others)),
-        "other dtype": (valid, lambda x, *others: valid(x.double(), *others)),
-        "another rank refuses": (lambda *call: valid(*call, valid=count if rank else wrong), valid),
-        "another op": (valid, learned),
-        "compiled": (compiled(valid),) * 2,
-        "learned": (compiled(learned),) * 2,
-        "coalesced": (compiled(both),) * 2,
+    steps = {  # and what the late one makes instead
+        "eager": (valid_step, valid_step),
+        "other capacity": (valid_step, lambda x, *how: valid_step(x.repeat(2, 1), *how)),
+        "other dtype": (valid_step, lambda x, *how: valid_step(x.double(), *how)),
+        "one refuses": (lambda *how: valid_step(*how, valid=None if rank else wrong), valid_step),
+        "compiled": (compiled(valid_step),) * 2,
+        "learned": (compiled(learned_step),) * 2,
+        "coalesced": (compiled(both_step),) * 2,
     }
-    for name, (step, instead) in late.items():
-        good = valid if name == "another rank refuses" else step
-        good(x, dist.group.WORLD.group_name, 60.0)  # compiled by all ranks before any of them is late
-        agree = name not in (
-            "another rank refuses",
-            "another op",
-        )  # of a group's first call ranks hear when all are there
-        for first in (True, False) if agree else (False,):
+    for name, (step, instead) in steps.items():
+        good = valid_step if name == "one refuses" else step
+        for first in (
+            (True, False) if name != "one refuses" else (False,)
+        ):  # of a first call all hear when all are there
             group = dist.new_group().group_name
             if not first:
-                good(x, group, 60.0)
-            dist.barrier()
-            if last:
-                time.sleep(0.8)
+                good(x, 60.0, group)
+            if rank == world - 1:
+                dist.barrier()
             with pytest.raises((dist.DistBackendError, ValueError)):
-                (instead if last else step)(x, group, 0.2)
-            dist.barrier()
-            for turn in range(2):
-                y = good(torch.full((1, 2), 10.0 * turn + rank, device=device), group, 20.0)
-                assert y[:, 0].sum().item() == 10.0 * turn * world + world * (world - 1) / 2, (name, first, turn, y)
+                (instead if rank == world - 1 else step)(x, 0.2, group)
+            if rank != world - 1:
+                dist.barrier()
+            in_step(good, rank, world, device, group)
+
+
+def static_beside_others(rank, world, device):
+    """Calls of several numbers on all ranks but the first, which makes another one at the same time, or gave it up
+    before: all raise, and are in step at the next one."""
+    x, even = torch.ones(1, 2, device=device), [1] * world
+    large = torch.ones(1, 1 << 19, device=device)
+    others = {
+        "sized": lambda: sheaf.all_gather(large, sizes=even, timeout=20),
+        "started": lambda: sheaf.all_gather(x, async_op=True, timeout=20).wait(),
+        "sizes refused": lambda: sheaf.all_gather(x, sizes=[2] * world),
+        "sizes": lambda: sheaf.gather_sizes(x, timeout=20),
+        "sizes of other rows": lambda: sheaf.gather_sizes(x.repeat(2, 1), timeout=20),
+        "plain": lambda: sheaf.all_gather(x, timeout=20),
+    }
+    early = {
+        "refused": lambda: sheaf.all_gather(x, dim=5),
+        "given up": lambda: sheaf.all_gather(x, timeout=0.2),
+    }
+    for step in (valid_step, compiled(learned_step)):
+        step(x, 60.0)
+        for name, other in {**others, **early}.items():
+            if name in early and rank != 0:
+                dist.barrier()
+            with pytest.raises((dist.DistBackendError, ValueError)):
+                step(x, 20.0) if rank else other()
+            if name in early and rank == 0:
+                dist.barrier()
+            in_step(step, rank, world, device)
 
 
 EVERY = [
