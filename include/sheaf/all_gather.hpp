@@ -22,15 +22,16 @@ struct all_gather_options {
   gradient grad = gradient::sum;
   sheaf::group group = {};
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // nothing: the group's
-  // For static shapes: one integer on x's device, how many of its rows are valid. All ranks' buffers have the same
-  // rows; the result has all of them, valid ones first and in rank order, the rest zero. A count beyond the buffer is
-  // clamped, and the next call with one that is not captured in a graph throws.
+  // For static shapes: one integer on x's device, how many of its rows are valid. Every rank passes one, and no sizes;
+  // such a call cannot be started. All ranks' buffers have the same rows; the result has all of them, valid ones first
+  // and in rank order, the rest zero. A count that is negative or beyond the buffer is clamped, and the next call with
+  // one of this group and device that is not captured in a graph throws.
   std::optional<at::Tensor> valid = std::nullopt;
 };
 
 struct gathered {
   at::Tensor tensor;
-  at::Tensor sizes;  // int64, one entry a rank; on the CPU or, where `valid` was given, on the tensor's device
+  at::Tensor sizes;  // int64, one entry per rank; on the CPU or, where `valid` was given, on the tensor's device
 };
 
 // The blocks of all ranks in rank order along `dim`, contiguous, differentiable to any order. All ranks must agree on
@@ -50,7 +51,7 @@ struct gather_sizes_options {
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
 
-// Every rank's size along `dim`: int64, CPU, one entry a rank.
+// Every rank's size along `dim`: int64, CPU, one entry per rank.
 SHEAF_API at::Tensor gather_sizes(const at::Tensor& x, const gather_sizes_options& options = {});
 
 // The gathered tensor as views, one per rank.

@@ -28,7 +28,8 @@ class SHEAF_API group {
   std::string name() const;
   int rank() const;
   int world() const;
-  // What carries a CPU and a CUDA tensor of this group, and why. Never communicates.
+  // What carries a CPU and a CUDA tensor of this group, and why. Never communicates: before the group's first call,
+  // which settles it, it says what there is to choose from.
   std::string engine() const;
 
  private:

@@ -4,6 +4,8 @@
 
 #include <torch/csrc/api/include/torch/arg.h>
 #include <torch/csrc/api/include/torch/nn/cloneable.h>
+#include <torch/csrc/api/include/torch/nn/modules/common.h>
+#include <torch/csrc/api/include/torch/nn/modules/container/any_value.h>
 #include <torch/csrc/api/include/torch/nn/pimpl.h>
 
 #include <sheaf/all_gather.hpp>
@@ -26,6 +28,9 @@ class SHEAF_API AllGatherImpl : public torch::nn::Cloneable<AllGatherImpl> {
   void pretty_print(std::ostream& stream) const override;
 
   AllGatherOptions options;
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(std::optional<at::Tensor>())})  // in a Sequential
 };
 
 TORCH_MODULE(AllGather);

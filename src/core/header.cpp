@@ -297,12 +297,19 @@ frame with_own_payload(frame read) {
   return read;
 }
 
-std::string title(const header& head) { return std::string(name(head.op)) + " #" + std::to_string(head.sequence); }
+std::string shown_op(const header& head) {
+  if (!is_sizes_first(head)) return std::string(name(head.op));
+  return std::string(name(head.tensors.size() > 1 ? operation::all_gather_coalesced : operation::all_gather));
+}
+
+std::string title(const header& head) { return shown_op(head) + " #" + std::to_string(head.sequence); }
 
 std::string describe(const header& head) {
   std::string text;
-  for (const auto& tensor : head.tensors) text += (text.empty() ? "" : "; ") + describe(tensor);
-  if (head.origin != 0) text += (text.empty() ? "" : "; ") + ("differentiates #" + std::to_string(head.origin));
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (is_sizes_first(head)) add("sizes first");
+  for (const auto& tensor : head.tensors) add(describe(tensor));
+  if (head.origin != 0) add("differentiates #" + std::to_string(head.origin));
   return text.empty() ? title(head) : title(head) + " (" + text + ")";
 }
 

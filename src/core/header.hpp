@@ -105,6 +105,10 @@ std::size_t encode_header(const header& head, std::span<std::byte> to);
 // nullopt: not a frame of this protocol version, cut short, or with a value out of range. The payload lies in `bytes`.
 std::optional<frame> decode(std::span<const std::byte> bytes);
 
+// Whether it is the first step of a gather that learns its sizes by a call of their own.
+constexpr bool is_sizes_first(const header& head) { return head.op == operation::gather_sizes && head.follows > 0; }
+// As the program knows it: "all_gather".
+std::string shown_op(const header& head);
 // "all_gather #17"
 std::string title(const header& head);
 // "all_gather #17 (float32 [3, 4], dim 0)"

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/interrupt.hpp"
+#include "core/skips.hpp"
 #include "core/verdict.hpp"
 
 namespace sheaf {
@@ -79,15 +80,17 @@ std::string patience::here() const {
   return ". This rank is in " + describe_call(now_) + " of group \"" + link_.name() + "\"";
 }
 
-void patience::deserted(int peer) {
+void patience::deserted(int peer, std::uint64_t last) {
   tell_others("gave up " + describe_call(now_));
-  throw rank_error(title(now_.head) + ": " + tell(peer, last_of(peer), link_.name(), now_.head.sequence) +
-                   ", and left this call" + here());
+  throw left_behind(title(now_.head) + ": " + tell(peer, last_of(peer), link_.name(), now_.head.sequence) +
+                        ", and left this call" + here(),
+                    last - now_.head.sequence);
 }
 
-void patience::passed(int peer, const std::string& later) {
+void patience::passed(int peer, const header& later) {
   tell_others("gave up " + describe_call(now_));
-  throw rank_error(title(now_.head) + ": rank " + std::to_string(peer) + " is past it, in " + later + here());
+  throw left_behind(title(now_.head) + ": rank " + std::to_string(peer) + " is past it, in " + describe(later) + here(),
+                    later.sequence - 1 - now_.head.sequence);
 }
 
 void patience::lost(int peer, const std::string& why) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <sheaf/error.hpp>
 #include <string>
@@ -58,10 +59,10 @@ class patience {
 
   // `peer` is gone, and the group with it.
   [[noreturn]] void lost(int peer, const std::string& why);
-  // `peer` lives, but takes part in this call no more.
-  [[noreturn]] void deserted(int peer);
+  // `peer` lives, but takes part in no call up to `last` any more.
+  [[noreturn]] void deserted(int peer, std::uint64_t last);
   // `peer` is in a later call already.
-  [[noreturn]] void passed(int peer, const std::string& later);
+  [[noreturn]] void passed(int peer, const header& later);
   const call& now() const { return now_; }
 
  private:

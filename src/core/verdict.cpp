@@ -56,9 +56,9 @@ finding find_refusals(heads all) {
 }
 
 // What a rank does: "reduce_scatter (differentiates #12)".
-std::string shown_op(const header& head) {
-  const std::string op(name(head.op));
-  return head.origin == 0 ? op : op + " (differentiates #" + std::to_string(head.origin) + ")";
+std::string shown_deed(const header& head) {
+  if (is_sizes_first(head)) return shown_op(head) + " (sizes first)";
+  return head.origin == 0 ? shown_op(head) : shown_op(head) + " (differentiates #" + std::to_string(head.origin) + ")";
 }
 
 // Compares `value` over the ranks; only a disagreement is put into words, by `show`.
@@ -91,7 +91,7 @@ std::string left_out(heads all) {
 }
 
 finding compare_ops(heads all) {
-  if (auto found = disagreement(all, "op", [](auto& head) { return head.op; }, shown_op)) {
+  if (auto found = disagreement(all, "op", [](auto& head) { return head.op; }, shown_deed)) {
     return *found + left_out(all);
   }
   const auto origin = [](const header& head) { return head.origin; };
@@ -286,6 +286,7 @@ std::uint8_t given_up_by_all(std::span<const std::optional<frame>> frames) {
   const bool any_refuses = std::ranges::any_of(frames, refuses);
   auto least = most_follow;
   for (const auto& said : frames) {
+    if (said && said->head.apart) return 0;
     if (said && (!any_refuses || refuses(said))) least = std::min(least, said->head.follows);
   }
   return least;

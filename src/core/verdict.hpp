@@ -25,7 +25,7 @@ std::vector<std::int64_t> as_given(const header& head, std::size_t world, std::v
 std::optional<std::string> verdict(std::span<const std::optional<frame>> frames);
 // How many calls that follow all ranks give up where the verdict is an error. Not all hear it: a rank that refuses may
 // hear nobody, and one with fewer calls to follow may be gone by its deadline. So it is what these give up by
-// themselves.
+// themselves. Where a rank has started its call, none: what it numbers next may have begun.
 std::uint8_t given_up_by_all(std::span<const std::optional<frame>> frames);
 
 // "float32 on ranks 0, 2, 3; int32 on rank 1": equal values together, in the order of their first rank.

@@ -2,6 +2,7 @@
 // Learn: one frame from every rank to every rank, in one round.
 #include <sheaf/error.hpp>
 
+#include "core/skips.hpp"
 #include "core/verdict.hpp"
 #include "p2p/engine.hpp"
 #include "p2p/posting.hpp"
@@ -81,7 +82,8 @@ void engine::compare_after_all(int peer, const call& now) {
     const std::unique_lock lock(mail_mutex_, std::try_to_lock);
     if (!lock || !mail_.holds(peer, now.head.sequence)) return;
   }
-  if (const auto error = exchange(now, {}).verdict()) throw value_error(*error);
+  const auto& all = exchange(now, {});
+  if (const auto error = all.verdict()) throw disagreement(*error, all.given_up());
 }
 
 void engine::report(const call& now, const std::string& said) { patience(*link_, now).tell_others(said); }

@@ -60,7 +60,7 @@ std::optional<frame> mail::receive(int peer, std::uint64_t sequence, patience& w
       [&] { return missing_peers(sequence); });
   auto& [space, arriving, full, front, taken] = boxes_[peer];
   if (front && front->head.sequence > sequence) {
-    waiting.passed(peer, describe(front->head));
+    waiting.passed(peer, front->head);
   }
   full = false;
   taken = sequence;

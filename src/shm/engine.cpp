@@ -84,7 +84,7 @@ void engine::throw_deserted(patience& waiting, int peer) const {
   } catch (const peer_gone& gone) {
     waiting.lost(gone.peer, gone.why);
   }
-  waiting.deserted(peer);
+  waiting.deserted(peer, of(peer).left.load(std::memory_order_acquire));
 }
 
 std::vector<int> engine::missing(const std::function<bool(int)>& is_there) const {

@@ -213,7 +213,11 @@ gathered all_gather(const at::Tensor& x, const all_gather_options& options) {
     return {alone_result(x), std::move(sizes)};
   }
   if (const auto why = check_dispatched(x)) {
-    translated([&] { refuse_for_all(operation::all_gather, *why, group, options.sizes.has_value()); });
+    translated([&] {
+      auto with = arguments_of(operation::all_gather, options);
+      with.sized = options.sizes.has_value();
+      refuse_for_all(*why, with);
+    });
   }
   if (!options.sizes) {
     auto [tensor, sizes] = ops::all_gather(x, options.dim, world, grad, group, timeout);

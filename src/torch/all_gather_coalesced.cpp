@@ -275,7 +275,7 @@ std::vector<gathered> all_gather_coalesced(at::TensorList x, const all_gather_co
   const auto group = options.group.name();
   const auto timeout = seconds_of(options.timeout);
   const auto each = translated([&] {
-    return each_checked(operation::all_gather_coalesced, x, options.dim, options.sizes, options.group,
+    return each_checked(arguments_of(operation::all_gather_coalesced, options), x, options.dim, options.sizes,
                         options.grad.count_for(x.size()));
   });
   mode_list grad;

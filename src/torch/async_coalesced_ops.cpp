@@ -245,7 +245,7 @@ handle<std::vector<gathered>> all_gather_coalesced_async(at::TensorList x,
     return handle<std::vector<gathered>>(async::finished(std::move(results)));
   }
   const auto each = translated([&] {
-    return each_checked(operation::all_gather_coalesced, x, options.dim, options.sizes, options.group,
+    return each_checked(arguments_of(operation::all_gather_coalesced, options), x, options.dim, options.sizes,
                         options.grad.count_for(x.size()), true);
   });
   mode_list grad;
@@ -262,7 +262,7 @@ handle<std::vector<at::Tensor>> reduce_scatter_coalesced_async(at::TensorList y,
   std::vector<std::optional<at::Tensor>> given;
   for (std::size_t i = 0; i < sizes.count_for(y.size()); ++i) given.emplace_back(sizes[i]);
   const auto each = translated([&] {
-    return each_checked(operation::reduce_scatter_coalesced, y, options.dim, given, options.group,
+    return each_checked(arguments_of(operation::reduce_scatter_coalesced, options), y, options.dim, given,
                         options.op.count_for(y.size()), true);
   });
   mode_list mode;

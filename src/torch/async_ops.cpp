@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <sheaf/all_gather.hpp>
+#include <sheaf/error.hpp>
 #include <sheaf/reduce_scatter.hpp>
 
 #include "torch/async.hpp"
@@ -12,7 +13,6 @@
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 #include "torch/ops.hpp"
-#include "torch/valid.hpp"
 
 namespace sheaf {
 namespace async {
@@ -124,8 +124,11 @@ std::shared_ptr<call_under_way> start_reduce_scatter(const at::Tensor& y, const 
 handle<gathered> all_gather_async(const at::Tensor& x, const all_gather_options& options) {
   if (options.valid) {
     translated([&] {
-      refuse_for_all(operation::all_gather, "a call with valid cannot be started", options.group.name(),
-                     options.sizes.has_value(), true, valid_follows);
+      const std::string why = "async_op and valid cannot both be given";
+      if (options.group.world() == 1) throw value_error("all_gather: " + why);
+      auto with = arguments_of(operation::all_gather, options);
+      with.sized = options.sizes.has_value();
+      refuse_for_all(why, with, /*later=*/true);
     });
   }
   if (options.group.world() == 1) {

@@ -213,23 +213,22 @@ std::string title_of(operation op, std::size_t tensor) {
   return std::string(name(op)) + ": tensor " + std::to_string(tensor);
 }
 
-each_tensor each_checked(operation op, at::TensorList tensors, const per_tensor<std::int64_t>& dim,
-                         const per_tensor<std::optional<at::Tensor>>& sizes, const group& where, std::size_t others,
-                         bool later) {
-  each_tensor each{.world = where.world()};
+each_tensor each_checked(arguments with, at::TensorList tensors, const per_tensor<std::int64_t>& dim,
+                         const per_tensor<std::optional<at::Tensor>>& sizes, std::size_t others, bool later) {
+  each_tensor each{.world = with.world};
   const auto count = tensors.size();
   const auto is_given = [&](std::size_t i) { return sizes[i].has_value(); };
   const auto rows_given = sizes.count_for(std::max<std::size_t>(count, 1));
-  const bool sized = std::ranges::all_of(std::views::iota(std::size_t{0}, rows_given), is_given);
+  with.sized = std::ranges::all_of(std::views::iota(std::size_t{0}, rows_given), is_given);
   const auto refuse_if = [&](const refusal& why) {
     if (!why) return;
-    if (each.world == 1) throw value_error(std::string(name(op)) + ": " + *why);
-    refuse_for_all(op, *why, where.name(), sized, later);
+    if (each.world == 1) throw value_error(std::string(name(with.op)) + ": " + *why);
+    refuse_for_all(*why, with, later);
   };
   if (tensors.empty()) refuse_if("no tensors were given");
   refuse_if(check_count("dim", dim.count_for(count), count));
   refuse_if(check_count("sizes", sizes.count_for(count), count));
-  refuse_if(check_count("modes", others, count));
+  refuse_if(check_count(is_reduction(with.op) ? "op" : "grad", others, count));
   std::vector<at::Tensor> table;
   for (std::size_t i = 0; i < count; ++i) {
     refuse_if(of_tensor(i, each.world > 1 ? check_dispatched(tensors[i]) : check_device(tensors[i], tensors[0])));

@@ -80,9 +80,8 @@ struct each_tensor {
 };
 // Refuses, for all ranks that listen, what never reaches an op. `others` is how many further values were given, `later`
 // says that the call is only started.
-each_tensor each_checked(operation op, at::TensorList tensors, const per_tensor<std::int64_t>& dim,
-                         const per_tensor<std::optional<at::Tensor>>& sizes, const group& where, std::size_t others,
-                         bool later = false);
+each_tensor each_checked(arguments with, at::TensorList tensors, const per_tensor<std::int64_t>& dim,
+                         const per_tensor<std::optional<at::Tensor>>& sizes, std::size_t others, bool later = false);
 // "all_gather_coalesced: tensor 1"
 std::string title_of(operation op, std::size_t tensor);
 

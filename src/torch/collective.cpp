@@ -8,6 +8,7 @@
 #include <exception>
 #include <sheaf/error.hpp>
 
+#include "core/skips.hpp"
 #include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/async.hpp"
@@ -21,6 +22,8 @@ std::optional<std::chrono::milliseconds> timeout_from(std::optional<double> seco
   if (!seconds) return std::nullopt;
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
 }
+
+bool may_follow(std::int64_t calls) { return calls >= 0 && calls <= most_follow; }
 
 // Without this rank, since no header tells them that it does not come. Tensors that were not looked at may be a
 // device's.
@@ -37,6 +40,9 @@ refusal check_arguments(const arguments& with, int world) {
     return error.what();
   }
   if (auto why = check_timeout(with.timeout)) return why;
+  if (!may_follow(with.follows)) {
+    return "from 0 to " + std::to_string(most_follow) + " calls may follow, got " + std::to_string(with.follows);
+  }
   if (with.world == world) return std::nullopt;
   return "world is " + std::to_string(with.world) + ", but the group has " + std::to_string(world) + " ranks";
 }
@@ -46,7 +52,7 @@ call call_of(const arguments& with) {
   now.head.op = with.op;
   now.head.sized = with.sized;
   now.head.origin = static_cast<std::uint64_t>(with.origin);
-  now.head.follows = static_cast<std::uint8_t>(with.follows);
+  if (may_follow(with.follows)) now.head.follows = static_cast<std::uint8_t>(with.follows);
   if (!check_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
   return now;
 }
@@ -85,7 +91,7 @@ collective::turn::turn(collective& owner, bool local, bool numbered)
     moves.take_turn(now);
   } catch (...) {
     if (others_go_on(moves, now)) moves.lose_step(now);
-    moves.skip(of.follows_.value_or(0));
+    moves.skip(of.gives_up_.value_or(0));
     throw;
   }
 }
@@ -95,8 +101,8 @@ collective::turn::~turn() {
   if (now.head.sequence == 0) return;
   const bool alone = of.carried_ != carriage::host && (of.is_expected_ || others_go_on(moves, now));
   if (now.failed && alone) moves.lose_step(now);
+  if (now.failed) moves.skip(of.gives_up_.value_or(0));  // first: others that see the call over see these over, too
   moves.end(now);
-  if (now.failed) moves.skip(of.follows_.value_or(0));
 }
 
 collective::collective(const arguments& with)
@@ -105,7 +111,7 @@ collective::collective(const arguments& with)
 collective::collective(const arguments& with, numbered_call* given)
     : moves_(given ? given->moves_ : find_engine(with.group)),
       now_(given ? given->now_ : call_of(with)),
-      follows_(given ? std::nullopt : std::optional(now_.head.follows)),
+      gives_up_(given ? std::nullopt : std::optional(now_.head.follows)),
       turn_(*this, with.local, given != nullptr) {
   last_outcome() = {static_cast<std::int64_t>(now_.head.sequence), false};
   if (!with.local) last_number() = last_outcome().sequence;
@@ -131,7 +137,20 @@ void collective::refuse_if(const refusal& why) {
 }
 
 void collective::give_up_as_others(std::uint8_t calls) {
-  if (follows_) follows_ = calls;
+  if (gives_up_) gives_up_ = calls;
+}
+
+template <class Body>
+auto collective::in_step(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const disagreement& error) {
+    give_up_as_others(error.given_up);
+    throw;
+  } catch (const left_behind& error) {
+    if (gives_up_) gives_up_ = static_cast<std::uint8_t>(std::min<std::uint64_t>(*gives_up_, error.missed));
+    throw;
+  }
 }
 
 void collective::take(const at::Tensor& x, std::int64_t dim) {
@@ -174,7 +193,7 @@ layout collective::place(std::vector<std::int64_t> sizes) {
 template <class Body>
 auto collective::reporting(Body&& body) -> decltype(body()) {
   try {
-    return body();
+    return in_step(body);
   } catch (const value_error&) {
     throw;  // a peer's refusal, which every rank hears
   } catch (const rank_error&) {
@@ -215,12 +234,19 @@ const heard& collective::learn(const payload& data) {
   // A rank that gives up from here on has said that it comes: late ones will find that, and move a device's data, be it
   // by a next call, whose sizes they learned here and which may have no header.
   is_expected_ = now_.head.op != operation::gather_sizes || !moves_->checks_device_call(now_.head);
-  const auto& all = moves_->exchange(now_, data);
-  if (const auto error = all.verdict()) {
-    is_expected_ = false;
-    give_up_as_others(all.given_up());
-    throw value_error(*error);
-  }
+  const auto& all = in_step([&]() -> const heard& {
+    try {
+      const auto& said = moves_->exchange(now_, data);
+      if (const auto error = said.verdict()) throw disagreement(*error, said.given_up());
+      return said;
+    } catch (const disagreement&) {
+      is_expected_ = false;
+      throw;
+    } catch (const left_behind&) {
+      is_expected_ = false;  // nobody hears all ranks in this call any more
+      throw;
+    }
+  });
   auto& told = last_outcome();
   told.any_rank_records = all.any_records();
   if (now_.head.op == operation::all_gather_coalesced) {
@@ -251,16 +277,20 @@ void collective::reduce_scatter(const bundle& all, memory own) {
   reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
 }
 
-void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later,
-                    std::int64_t follows) {
-  const auto moves = find_engine(group);
-  const arguments with{
-      .op = op, .mode = "sum", .group = group, .world = moves->world(), .sized = sized, .follows = follows};
+void refuse_for_all(const std::string& why, arguments with, bool later) {
+  const auto moves = find_engine(with.group);
+  with.world = moves->world();
+  if (check_timeout(with.timeout)) with.timeout.reset();
   // The others number a call that they start only if there is a place for it.
-  const auto place = later ? async::take_place(*moves, op) : progress::place();
+  const auto place = later ? async::take_place(*moves, with.op) : progress::place();
   // Calls that were started come first, and this one waits for nobody.
   if (later || moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
-  collective(with).refuse_if(why);
+  try {
+    collective(with).refuse_if(why);
+  } catch (const rank_error&) {
+    // Others did not come to the group's first call: what is wrong here is what the caller can mend.
+    throw value_error(std::string(name(with.op)) + ": " + why);
+  }
 }
 
 refusal check_dispatched(const at::Tensor& x) {

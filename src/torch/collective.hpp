@@ -28,6 +28,14 @@ struct arguments {
   std::int64_t follows = 0;  // so many come after it in the same step of the program's
 };
 
+std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time);
+// Of a call from C++ with such options, as far as the options of all have them.
+template <class Options>
+arguments arguments_of(operation op, const Options& options) {
+  return {
+      .op = op, .group = options.group.name(), .world = options.group.world(), .timeout = seconds_of(options.timeout)};
+}
+
 // What is wrong with them, on any engine of that many ranks.
 refusal check_arguments(const arguments& with, int world);
 // The call they make, without what needs a check.
@@ -116,6 +124,9 @@ class collective {
   bool is_local() const { return now_.head.sequence == 0; }
   // Of the calls that follow, where all ranks raise.
   void give_up_as_others(std::uint8_t calls);
+  // What ends the call in here says how many of those are given up with it.
+  template <class Body>
+  auto in_step(Body&& body) -> decltype(body());
   // What goes wrong in here is told to the ranks that will wait in vain.
   template <class Body>
   auto reporting(Body&& body) -> decltype(body());
@@ -138,14 +149,14 @@ class collective {
   carriage carried_ = carriage::none;  // until the tensors are known
   bool is_expected_ = false;           // others heard that it comes
   call now_;
-  std::optional<std::uint8_t> follows_;  // given up with it; nothing: it was started, and later calls have numbers
+  // So many calls that follow are given up if this one fails; nothing: it was started, and later calls have numbers.
+  std::optional<std::uint8_t> gives_up_;
   turn turn_;
 };
 
-// Refuses what never reaches a kernel, for all ranks that listen. Throws value_error; `later`: without waiting for
-// them, since the call would only have been started.
-void refuse_for_all(operation op, const std::string& why, const std::string& group, bool sized, bool later = false,
-                    std::int64_t follows = 0);
+// Refuses what never reaches a kernel, for all ranks that listen; of the arguments only what their headers compare
+// first counts. Throws value_error; `later`: without waiting for them, since the call would only have been started.
+void refuse_for_all(const std::string& why, arguments with, bool later = false);
 // Tensors for which torch calls no kernel of Sheaf's, or another's.
 refusal check_dispatched(const at::Tensor& x);
 // Above this the sizes given leave no room in a frame for data.
@@ -163,7 +174,5 @@ struct outcome {
 outcome& last_outcome();
 // Of the last call that this thread made, on any group.
 std::int64_t& last_number();
-
-std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time);
 
 }  // namespace sheaf

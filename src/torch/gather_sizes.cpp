@@ -25,7 +25,7 @@ at::Tensor kernels::gather_sizes(const at::Tensor& x, std::int64_t dim, std::int
 
 at::Tensor gather_sizes(const at::Tensor& x, const gather_sizes_options& options) {
   if (const auto why = check_dispatched(x)) {
-    translated([&] { refuse_for_all(operation::gather_sizes, *why, options.group.name(), false); });
+    translated([&] { refuse_for_all(*why, arguments_of(operation::gather_sizes, options)); });
   }
   return ops::gather_sizes(x, options.dim, options.group.world(), options.group.name(), seconds_of(options.timeout),
                            "sum", 0);

@@ -3,6 +3,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <sheaf/error.hpp>
+#include <string_view>
+
 #include "torch/async_ops.hpp"
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
@@ -12,14 +15,21 @@
 namespace sheaf {
 namespace {
 
+operation operation_from(std::string_view text) {
+  for (const auto op : {operation::all_gather, operation::reduce_scatter, operation::gather_sizes,
+                        operation::all_gather_coalesced, operation::reduce_scatter_coalesced}) {
+    if (text == name(op)) return op;
+  }
+  throw value_error("there is no op " + std::string(text));
+}
+
 // For callers above the ops that refuse what never reaches one (a tensor subclass): the peers hear of it all the same.
-void refuse(std::string op, std::string why, std::string group, bool sized, bool later, std::int64_t follows) {
-  const auto kind = op == "reduce_scatter"             ? operation::reduce_scatter
-                    : op == "gather_sizes"             ? operation::gather_sizes
-                    : op == "all_gather_coalesced"     ? operation::all_gather_coalesced
-                    : op == "reduce_scatter_coalesced" ? operation::reduce_scatter_coalesced
-                                                       : operation::all_gather;
-  translated([&] { refuse_for_all(kind, why, group, sized, later, follows); });
+void refuse(std::string op, std::string why, std::string group, bool sized, bool later, std::int64_t follows,
+            timeout_argument timeout) {
+  translated([&] {
+    const auto kind = operation_from(op);
+    refuse_for_all(why, {.op = kind, .group = group, .timeout = timeout, .sized = sized, .follows = follows}, later);
+  });
 }
 
 std::tuple<std::string, std::string> engine_of(std::string group) {
@@ -141,7 +151,9 @@ TORCH_LIBRARY(sheaf, library) {
       start_reduce_scatter_coalesced);
   library.def("wait(__torch__.torch.classes.sheaf.Handle call) -> Tensor[]", wait_for);
   library.def("done(__torch__.torch.classes.sheaf.Handle call) -> bool", is_done);
-  library.def("refuse(str op, str why, str group, bool sized, bool later=False, int follows=0) -> ()", refuse);
+  library.def(
+      "refuse(str op, str why, str group, bool sized, bool later=False, int follows=0, *, float? timeout=None) -> ()",
+      refuse);
   library.def("engine(str group) -> (str, str)", engine_of);
   library.def("alone(Tensor x, Tensor? sizes, int dim, str op, str mode, *, float? timeout=None) -> Tensor");
 }

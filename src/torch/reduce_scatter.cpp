@@ -149,7 +149,11 @@ at::Tensor reduce_scatter(const at::Tensor& y, const at::Tensor& sizes, const re
     return alone_result(y);
   }
   if (const auto why = check_dispatched(y)) {
-    translated([&] { refuse_for_all(operation::reduce_scatter, *why, options.group.name(), true); });
+    translated([&] {
+      auto with = arguments_of(operation::reduce_scatter, options);
+      with.sized = true;
+      refuse_for_all(*why, with);
+    });
   }
   const auto rows = rows_as_given(sizes);
   const auto rank = options.group.rank();

@@ -160,7 +160,7 @@ std::vector<at::Tensor> reduce_scatter_coalesced(at::TensorList y, const per_ten
   std::vector<std::optional<at::Tensor>> given;
   for (std::size_t i = 0; i < sizes.count_for(y.size()); ++i) given.emplace_back(sizes[i]);
   const auto each = translated(
-      [&] { return each_checked(op, y, options.dim, given, options.group, options.op.count_for(y.size())); });
+      [&] { return each_checked(arguments_of(op, options), y, options.dim, given, options.op.count_for(y.size())); });
   mode_list mode;
   for (std::size_t i = 0; i < y.size(); ++i) mode.push_back(options.op[i] == reduce_op::mean ? "mean" : "sum");
   if (each.world == 1) {

@@ -123,20 +123,25 @@ void clear(at::Tensor& flag) {
   wait_for_device(flag);
 }
 
+// The call as those begin it whom others hear first.
+arguments beginning(std::int64_t world, const std::string& group, timeout_argument timeout) {
+  return {.op = operation::all_gather, .group = group, .world = world, .timeout = timeout, .follows = valid_follows};
+}
+
 // Tells the other ranks where they listen, and throws.
-[[noreturn]] void refuse(std::string_view why, std::int64_t world, const std::string& group, bool sized = false) {
-  if (world > 1) refuse_for_all(operation::all_gather, std::string(why), group, sized, false, valid_follows);
+[[noreturn]] void refuse(std::string_view why, const arguments& with) {
+  if (with.world > 1) refuse_for_all(std::string(why), with);
   throw value_error("all_gather: " + std::string(why));
 }
 
 // What fails in here on this rank alone, while the others come to their exchange, is told to them.
 template <class Body>
-auto told_to_all(std::int64_t world, const std::string& group, Body&& body) -> decltype(body()) {
+auto told_to_all(const arguments& with, Body&& body) -> decltype(body()) {
   try {
     return body();
   } catch (const std::exception& error) {
     try {
-      refuse(first_line(error), world, group);
+      refuse(first_line(error), with);
     } catch (const std::exception&) {
       // Here it is what it was.
     }
@@ -165,19 +170,21 @@ at::Tensor kernels::prepare_valid(const at::Tensor& x, std::int64_t dim, std::in
   return translated([&] {
     const auto moves = find_engine(group);
     const auto kind = kind_of(x, dim);
+    auto with = beginning(world, group, timeout);
     if (is_capturing(x.device())) {
-      const bool is_prepared = locked_state(moves).now.seen.contains(kind);
-      if (!is_prepared) refuse(unprepared, world, group);
-      return sizes_tensor(std::vector(world, x.size(dim)));
+      if (locked_state(moves).now.seen.contains(kind)) return sizes_tensor(std::vector(world, x.size(dim)));
+      with.sized = true;  // who is prepared begins with the gather of counts
+      --with.follows;
+      refuse(unprepared, with);
     }
     bool is_clamped = false;
-    auto flag = told_to_all(world, group, [&] {
+    auto flag = told_to_all(with, [&] {
       auto found = flag_of(moves, x);
       is_clamped = look && is_set(found);
       return found;
     });
     try {
-      if (is_clamped) refuse(was_clamped, world, group);
+      if (is_clamped) refuse(was_clamped, with);
       auto rows = world > 1 ? ops::gather_sizes(x, dim, world, group, timeout, grad, valid_follows)
                             : sizes_tensor({x.size(dim)});
       refuse_other_capacities(*moves, sizes_of(rows));
@@ -209,7 +216,9 @@ gathered gather_valid(const at::Tensor& x, const all_gather_options& options) {
   const auto group = world > 1 ? options.group.name() : "";  // all groups of one are the same
   const auto timeout = seconds_of(options.timeout);
   if (const auto why = check_valid(x, options)) {
-    translated([&] { refuse(*why, world, group, options.sizes.has_value()); });
+    auto with = beginning(world, group, timeout);
+    with.sized = options.sizes.has_value();
+    translated([&] { refuse(*why, with); });
   }
   const auto dim = options.dim < 0 ? options.dim + x.dim() : options.dim;
   const auto capacity = x.size(dim);

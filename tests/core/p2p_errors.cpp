@@ -7,6 +7,7 @@
 
 #include "core/bundle.hpp"
 #include "core/crew.hpp"
+#include "core/skips.hpp"
 #include "core/verdict.hpp"
 #include "p2p/tags.hpp"
 
@@ -126,25 +127,30 @@ TEST(exchange, a_header_among_data_is_a_disagreement) {
 }
 
 // Rank 1 has left out the backward of #12 by a call of which it sends no header, and is in the one after that.
+// Rank 1 is three calls ahead. Rank 0 is told of how many it missed beside its own, and is in step without them.
 TEST(exchange, a_rank_that_is_past_it_is_told_of_with_the_own_call) {
   crew ranks(2, 1 << 20);
   std::string said;
+  std::uint64_t missed = 0;
   const auto errors = ranks.run([&](p2p::engine& me) {
     {
       auto now = next_call(me, operation::reduce_scatter);
       now.head.origin = 12;
       try {
         if (me.rank() == 0) me.exchange(now, {});
-      } catch (const rank_error& error) {
+      } catch (const left_behind& error) {
         said = error.what();
+        missed = error.missed;
       }
     }
+    me.skip(2);
     me.exchange(next_call(me, operation::all_gather), {});
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
   EXPECT_EQ(said.substr(0, said.find(" of group")),
-            "reduce_scatter #1: rank 1 is past it, in all_gather #2 (uint8 [4], dim 0). "
+            "reduce_scatter #1: rank 1 is past it, in all_gather #4 (uint8 [4], dim 0). "
             "This rank is in reduce_scatter #1 (uint8 [4], dim 0; differentiates #12)");
+  EXPECT_EQ(missed, 2u);
 }
 
 TEST(exchange, a_rank_that_left_is_lost_at_once) {

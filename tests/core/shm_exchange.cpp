@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/shm_crew.hpp"
+#include "core/skips.hpp"
 
 namespace sheaf::test {
 namespace {
@@ -141,23 +142,27 @@ TEST(shm_exchange, a_rank_that_skipped_a_call_is_named_in_it) {
   const auto skip = [&](int rank, int times) {
     for (int i = 0; i < times; ++i) turn(ranks.engine(rank), operation::all_gather);
   };
-  skip(1, 1);
+  skip(1, 3);
   std::string said;
+  std::uint64_t missed = 0;
   const auto errors = ranks.run([&](shm::engine& me) {
     if (me.rank() == 0) {
       try {
         turn mine(me, operation::all_gather);
         me.exchange(mine.now, {});
-      } catch (const rank_error& error) {
+      } catch (const left_behind& error) {
         said = error.what();
+        missed = error.missed;
       }
+      skip(0, 2);
     }
     turn mine(me, operation::gather_sizes);
-    EXPECT_EQ(mine.now.head.sequence, 2u);
+    EXPECT_EQ(mine.now.head.sequence, 4u);
     learn(me, mine.now);
   });
   EXPECT_EQ(errors, no_errors(2));
   EXPECT_NE(said.find("all_gather #1: rank 1"), std::string::npos) << said;
+  EXPECT_EQ(missed, 2u);
 }
 
 // Ranks 0 and 2 give up on rank 1, which then finds all it needs; the next call has them all.

@@ -82,6 +82,23 @@ TEST(verdict, all_ranks_give_up_as_many_calls) {
   EXPECT_EQ(given_up_by_all(all), 2);
   all[0] = std::nullopt;
   EXPECT_EQ(given_up_by_all(all), 2);
+  all[2]->head.apart = true;
+  EXPECT_EQ(given_up_by_all(all), 0) << "a started call cannot give up what has begun";
+}
+
+// Steps that learn sizes first are told as the program knows them.
+TEST(verdict, a_step_is_named_after_the_call_that_the_program_makes) {
+  auto all = calls(operation::gather_sizes);
+  all[1]->head.follows = 1;
+  EXPECT_EQ(
+      text(all),
+      "gather_sizes #17: ranks disagree on how many calls follow in the same step: 0 on ranks 0, 2, 3; 1 on rank 1");
+  EXPECT_EQ(title(all[1]->head), "all_gather #17");
+  EXPECT_EQ(describe(all[1]->head), "all_gather #17 (sizes first; float32 [2, 4], dim 0)");
+  all[2]->head.op = operation::reduce_scatter;
+  EXPECT_NE(text(all).find("all_gather (sizes first) on rank 1"), std::string::npos) << text(all);
+  all[1]->head.tensors.push_back(tensor(all, 1));
+  EXPECT_EQ(title(all[1]->head), "all_gather_coalesced #17");
 }
 
 TEST(verdict, refusals_come_before_disagreements) {

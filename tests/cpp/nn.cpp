@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // nn::AllGather: a torch module that computes, clones, prints and is saved like any other.
+#include <torch/csrc/api/include/torch/nn/modules/container/sequential.h>
 #include <torch/csrc/api/include/torch/nn/modules/linear.h>
 #include <torch/csrc/api/include/torch/serialize.h>
 
@@ -94,6 +95,14 @@ void saves_and_loads_inside_a_model(const group& me) {
   expect_equal(want.detach(), outcome.joined(blocks), "what one process computes");
 }
 
+void stands_in_a_sequential(const group& me) {
+  const ragged now{.sizes = extents(me.world(), 2)};
+  torch::nn::Sequential layers(sheaf::nn::AllGather(sheaf::nn::AllGatherOptions(0).group(me)));
+  expect_equal(layers->forward<gathered>(now.block(me.rank())).tensor, now.gathered(), "sizes learned");
+  const std::optional<at::Tensor> sizes = now.sizes_tensor();
+  expect_equal(layers->forward<gathered>(now.block(me.rank()), sizes).tensor, now.gathered(), "sizes given");
+}
+
 void saves_and_loads_alone(const group& me) {
   const ragged now{.sizes = extents(me.world(), 2)};
   const sheaf::nn::AllGather layer(sheaf::nn::AllGatherOptions(0).group(me));
@@ -111,6 +120,7 @@ case_list nn_cases() {
           {"nn/options_have_defaults", options_have_defaults},
           {"nn/clone_is_a_layer_of_its_own", clone_is_a_layer_of_its_own},
           {"nn/prints_its_options", prints_its_options},
+          {"nn/stands_in_a_sequential", stands_in_a_sequential},
           {"nn/saves_and_loads_inside_a_model", saves_and_loads_inside_a_model},
           {"nn/saves_and_loads_alone", saves_and_loads_alone}};
 }

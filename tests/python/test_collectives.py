@@ -342,7 +342,7 @@ def test_a_rank_that_gave_up_waiting_is_out_of_step():
     said, _ = values(fresh(2, waits_in_vain, env={"SHEAF_ENGINE": "collectives"}, timeout=60))
     assert said.keys() == WITH_HEADERS.keys()
     for name, text in said.items():
-        since = name if name.startswith("all_gather") else "gather_sizes"
+        since = "all_gather" if name in ("valid", "compiled") else name
         assert f"is out of step since {since} #2" in text, (name, text)
 
 
@@ -369,6 +369,11 @@ def described(rank, world):
 
 def test_engine_says_so():
     assert set(run(3, described)) == {"collectives of gloo (SHEAF_ENGINE=collectives)"}
+
+
+@pytest.mark.parametrize("case", static_cases.MISSED)
+def test_ranks_that_missed_a_call_of_several_steps_are_in_step_at_the_next(case):
+    run(3, case, "cpu", timeout=120)
 
 
 def test_mistakes_with_static_shapes():

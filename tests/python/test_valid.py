@@ -76,7 +76,7 @@ def test_tangents_are_not_lost(op):
         getattr(torch.ops.sheaf, op)(forward_ad.make_dual(torch.ones(4), torch.ones(4)), torch.tensor([1, 2]), 0)
 
 
-@pytest.mark.parametrize("case", [static_cases.static_late, static_cases.static_beside_others])
+@pytest.mark.parametrize("case", static_cases.MISSED)
 def test_ranks_that_missed_a_call_are_in_step_at_the_next(engine, case):
     run(3, case, "cpu", timeout=120)
 
