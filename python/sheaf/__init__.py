@@ -10,11 +10,12 @@ LIBRARY = _library.load()
 __version__ = LIBRARY.version
 
 from sheaf import _effects, _fake, compat, nn  # noqa: E402
+from sheaf._arguments import Sizes, Timeout  # noqa: E402
 from sheaf._group import Engine, Group, engine  # noqa: E402
 from sheaf._handle import Handle  # noqa: E402
-from sheaf.all_gather import Gathered, all_gather, gather_sizes, offset, split  # noqa: E402
+from sheaf.all_gather import Gathered, Gradient, all_gather, gather_sizes, offset, split  # noqa: E402
 from sheaf.all_gather_coalesced import all_gather_coalesced  # noqa: E402
-from sheaf.reduce_scatter import reduce_scatter  # noqa: E402
+from sheaf.reduce_scatter import Reduction, reduce_scatter  # noqa: E402
 from sheaf.reduce_scatter_coalesced import reduce_scatter_coalesced  # noqa: E402
 
 _fake.register()
@@ -23,8 +24,12 @@ _effects.register()
 __all__ = [
     "Engine",
     "Gathered",
+    "Gradient",
     "Group",
     "Handle",
+    "Reduction",
+    "Sizes",
+    "Timeout",
     "all_gather",
     "all_gather_coalesced",
     "compat",

@@ -5,6 +5,7 @@ import fcntl
 import os
 import platform
 import socket
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -36,7 +37,8 @@ def main() -> None:
 
 
 def no_shared_memory() -> str | None:
-    """Why this host has no memory that processes can share as shm does: sealed memory files, abstract sockets."""
+    """Why this host has no memory that processes can share as shm does: sealed memory files, abstract sockets,
+    /proc of its own processes."""
     tried = "memfd_create"
     try:
         file = os.memfd_create("sheaf", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -49,6 +51,9 @@ def no_shared_memory() -> str | None:
         with socket.socket(socket.AF_UNIX) as one:
             one.bind(f"\0sheaf-{os.getpid()}-{os.urandom(8).hex()}")
             one.listen()
+        tried = "reading /proc/self"
+        if str(Path("/proc/self").readlink()) != str(os.getpid()):
+            return "/proc does not show its processes"
     except OSError as error:
         return f"{tried}: {error.strerror}"
     return None

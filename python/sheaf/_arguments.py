@@ -22,15 +22,28 @@ Timeout: TypeAlias = float | timedelta | None
 _TRACED = frozenset((FakeTensor, FunctionalTensor))
 _PLAIN = _TRACED | {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 _TIMES = (int, float, timedelta)
+_INTEGERS = frozenset(
+    (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+)
 _NO_TRANSFORMS = "torch.func transforms are not supported, but for vmap: use torch.autograd.grad"
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
-def refuse(op: str, why: str, where: Ranks, *, sized: bool, later: bool = False, follows: int = 0) -> NoReturn:
+def refuse(
+    op: str,
+    why: str,
+    where: Ranks,
+    *,
+    sized: bool,
+    timeout: object = None,
+    later: bool = False,
+    follows: int = 0,
+) -> NoReturn:
     """Raises ValueError here and, where the other ranks listen, there. Of a call that is only started, at once. So many
     follow that the other ranks number, too."""
     if where.world > 1:
-        torch.ops.sheaf.refuse(op, why, where.name, sized, later, follows)
+        limit = seconds(timeout) if isinstance(timeout, _TIMES) else None
+        torch.ops.sheaf.refuse(op, why, where.name, sized, later, follows, timeout=limit)
     raise ValueError(f"{op}: {why}")
 
 
@@ -59,14 +72,22 @@ def check_types(
         return
     if (of or later) and isinstance(x, torch.Tensor) and _is_wrapped(x):  # torch makes no calls of these by itself
         why = "torch.func transforms are not supported here, nor is vmap"
-        refuse(op, of + why, where, sized=sized, later=later, follows=follows)
+        refuse(op, of + why, where, sized=sized, timeout=timeout, later=later, follows=follows)
     objection = _objection(x, dim, mode, timeout, op)
     if objection is not None:
-        refuse(op, of + objection, where, sized=sized, later=later, follows=follows)
+        refuse(op, of + objection, where, sized=sized, timeout=timeout, later=later, follows=follows)
 
 
 def is_plain(x: object) -> TypeGuard[torch.Tensor]:
     return type(x) in _PLAIN and x.layout is torch.strided and not x.is_nested  # type: ignore[attr-defined]
+
+
+def holds_integers(x: torch.Tensor) -> bool:
+    return x.dtype in _INTEGERS
+
+
+def is_integer(size: object) -> bool:
+    return isinstance(size, int | torch.SymInt) and not isinstance(size, bool)
 
 
 def no_such_dim(x: torch.Tensor, dim: int) -> str | None:
@@ -122,22 +143,31 @@ def _is_transformed() -> bool:
 _is_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def rows(op: str, sizes: Sizes, where: Ranks, of: str = "", *, sized: bool = True, later: bool = False) -> torch.Tensor:
+def rows(
+    op: str,
+    sizes: Sizes,
+    where: Ranks,
+    of: str = "",
+    *,
+    sized: bool = True,
+    timeout: Timeout = None,
+    later: bool = False,
+) -> torch.Tensor:
     """Sizes as the ops take them, an int64 CPU tensor. What is wrong in their values is the op's to refuse. `sized`:
     those of all tensors are given."""
 
     def no(why: str) -> NoReturn:
-        refuse(op, of + why, where, sized=sized, later=later)
+        refuse(op, of + why, where, sized=sized, timeout=timeout, later=later)
 
     if isinstance(sizes, torch.Tensor):
-        if sizes.is_floating_point() or sizes.is_complex() or sizes.dtype == torch.bool:
+        if not holds_integers(sizes):
             no(f"sizes must be integers, got {sizes.dtype}")
         return sizes.detach().to("cpu", torch.int64)
     if not isinstance(sizes, list | tuple):
         no(f"sizes must be a tensor, a list or a tuple, got {type(sizes).__name__}")
     read_as_variables(sizes)
     plain = set(map(type, sizes)) <= {int}  # nearly all, at once
-    if not plain and not all(isinstance(size, int | torch.SymInt) and not isinstance(size, bool) for size in sizes):
+    if not plain and not all(map(is_integer, sizes)):
         no(f"sizes must be integers, got {list(sizes)}")
     if not is_compiling() and sum(map(abs, sizes)) >= 2**63:
         no(f"sizes must add up to what 63 bits hold, got {list(sizes)}")

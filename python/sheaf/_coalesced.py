@@ -37,6 +37,7 @@ class Each:
         """`learns` says whether the op can learn sizes that are not given, `later` that the call is only started."""
         self.op = op
         self.where = where
+        self.timeout = timeout
         self.later = later
         if isinstance(sizes, list | tuple):
             read_as_variables(sizes)
@@ -51,24 +52,31 @@ class Each:
         given = [sizes] * len(tensors) if self.shares_sizes else self._one_each("sizes", sizes)
         self.dims: list[int] = self._one_each("dim", dim)
         self.modes: list[str] = self._one_each(mode_argument(op), mode)
-        self._check_types(timeout)
+        self._check_types()
         if not is_whole and not learns:
             self.refuse("sizes must be given for every tensor")
         self.given: list[Any] = given
         self.rows: list[Any] = given if sizes is None else self._rows()
 
     def refuse(self, why: str) -> Any:
-        refuse(self.op, why, self.where, sized=self.sized, later=self.later)
+        refuse(self.op, why, self.where, sized=self.sized, timeout=self.timeout, later=self.later)
 
-    def _check_types(self, timeout: Timeout) -> None:
+    def _check_types(self) -> None:
         if is_compiling():
             for i, (x, dim) in enumerate(zip(self.tensors, self.dims, strict=True)):
                 check_types(self.op, x, dim, self.where, sized=self.sized, of=f"tensor {i}: ")
             return
         for i, (x, dim, mode) in enumerate(zip(self.tensors, self.dims, self.modes, strict=True)):
-            of = f"tensor {i}: "
             check_types(
-                self.op, x, dim, self.where, sized=self.sized, mode=mode, timeout=timeout, of=of, later=self.later
+                self.op,
+                x,
+                dim,
+                self.where,
+                sized=self.sized,
+                mode=mode,
+                timeout=self.timeout,
+                of=f"tensor {i}: ",
+                later=self.later,
             )
 
     def _one_each(self, what: str, value: Any) -> list[Any]:
@@ -86,7 +94,8 @@ class Each:
         return [None if one is None else self._row(i) for i, one in enumerate(self.given)]
 
     def _row(self, i: int) -> torch.Tensor:
-        row = rows(self.op, self.given[i], self.where, f"tensor {i}: ", sized=self.sized, later=self.later)
+        of = f"tensor {i}: "
+        row = rows(self.op, self.given[i], self.where, of, sized=self.sized, timeout=self.timeout, later=self.later)
         if row.dim() != 1 or row.shape[0] != self.where.world:
             why = "sizes must be one row of integers, one per rank"
             if row.dim() == 1:

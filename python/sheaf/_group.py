@@ -12,6 +12,9 @@ Group: TypeAlias = dist.ProcessGroup | str | DeviceMesh | tuple[DeviceMesh, int 
 """A process group, its name, a 1-D mesh, one dim of a mesh, or None for the default group."""
 
 
+_NO_RANK = "this process is not a rank of the group: call only where it is"
+
+
 class Ranks(NamedTuple):
     """A group as the ops know it. The name "" is this process alone."""
 
@@ -40,7 +43,7 @@ def ranks(group: Group) -> Ranks:
         found = process_group(group)
     rank = found.rank()
     if rank < 0:
-        raise ValueError("this process is not a rank of the group: call only where it is")
+        raise ValueError(_NO_RANK)
     return Ranks(found.group_name, rank, found.size())
 
 
@@ -53,7 +56,7 @@ def _rank_and_size(name: str) -> tuple[int, int]:
 _rank_and_size._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compiler's way would import a lot
 
 
-def process_group(group: Group) -> dist.ProcessGroup:
+def process_group(group: object) -> dist.ProcessGroup:
     if group is None:
         world = dist.group.WORLD
         assert world is not None
@@ -68,16 +71,18 @@ def process_group(group: Group) -> dist.ProcessGroup:
         if group.ndim != 1:
             raise ValueError(f"a mesh of {group.ndim} dims is no group: pass (mesh, dim)")
         return group.get_group()
-    if isinstance(group, tuple):
-        mesh, dim = group
-        return mesh.get_group(dim)
-    if not isinstance(group, dist.ProcessGroup):
-        raise ValueError("this process is not a rank of the group: call only where it is")
-    return group
+    if isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], DeviceMesh):
+        return group[0].get_group(group[1])
+    if isinstance(group, dist.ProcessGroup):
+        return group
+    if group == dist.GroupMember.NON_GROUP_MEMBER:  # what new_group() gives to all others
+        raise ValueError(_NO_RANK)
+    raise ValueError(f"a group is a process group, its name, a 1-D DeviceMesh or (mesh, dim), got {group!r}")
 
 
 def engine(group: Group = None) -> Engine:
-    """What carries a CPU and a CUDA tensor of this group, and why. Never communicates.
+    """What carries a CPU and a CUDA tensor of this group, and why. Never communicates: before the group's first call,
+    which settles it, it says what there is to choose from.
 
     >>> sheaf.engine().cpu  # doctest: +ELLIPSIS
     'shm (all 2 ranks are processes of one host; ...)'

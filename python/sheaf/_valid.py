@@ -5,16 +5,12 @@ Only an eager call's look at the flag waits for the device, so forward and backw
 import torch
 from torch.compiler import is_compiling
 
-from sheaf._arguments import is_plain, no_such_dim, refuse
+from sheaf._arguments import holds_integers, is_plain, no_such_dim, refuse
 from sheaf._call import call
 from sheaf._group import Ranks
 
 FOLLOWS = 2
 """The gathers that follow where ranks have heard each other: of counts, and of buffers."""
-_INTEGERS = {
-    *(torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
-}
 
 
 def gather_valid(
@@ -44,9 +40,10 @@ def gather_valid(
     return torch.ops.sheaf.compact(x, sizes, dim), sizes
 
 
+# What it says, check_valid() of src/torch/valid.cpp says to callers from C++.
 def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ranks, limit: float | None) -> None:
     why = None
-    if not is_plain(valid) or valid.dtype not in _INTEGERS or valid.numel() != 1:
+    if not is_plain(valid) or not holds_integers(valid) or valid.numel() != 1:
         why = "valid must be a tensor of one integer"
     elif valid.device != x.device:
         why = f"valid must be on the tensor's device, {x.device}, got {valid.device}"
@@ -55,6 +52,6 @@ def _check(x: torch.Tensor, valid: torch.Tensor, dim: int, grad: str, where: Ran
     elif grad not in ("sum", "mean", "own"):
         why = f'a gradient is "sum", "mean" or "own", got "{grad}"'
     if why:
-        refuse("all_gather", why, where, sized=False, follows=FOLLOWS)
+        refuse("all_gather", why, where, sized=False, timeout=limit, follows=FOLLOWS)
     if where.world == 1:
         torch.ops.sheaf.alone(x, None, dim, "all_gather", grad, timeout=limit)

@@ -9,7 +9,7 @@ import torch
 from torch.compiler import is_compiling
 from torch.utils._pytree import _register_namedtuple
 
-from sheaf._arguments import Sizes, Timeout, alone, check_types, refuse, rows, seconds, total
+from sheaf._arguments import Sizes, Timeout, alone, check_types, is_integer, refuse, rows, seconds, total
 from sheaf._call import call
 from sheaf._group import Group, Ranks, ranks
 from sheaf._handle import Finished, Handle
@@ -23,11 +23,11 @@ class Gathered(NamedTuple):
 
     tensor: torch.Tensor
     sizes: torch.Tensor
-    """int64 on the CPU, one entry a rank; on the tensor's device where `valid` was given."""
+    """int64 on the CPU, one entry per rank; on the tensor's device where `valid` was given."""
 
 
 made: Callable[[Iterable[torch.Tensor]], Gathered] = partial(tuple.__new__, Gathered)
-"""From both, without the call that Gathered() is."""
+"""Gathered of a pair, without the time that a NamedTuple's own constructor takes."""
 
 _register_namedtuple(Gathered, serialized_type_name="sheaf.Gathered")  # so that exported programs can be saved
 
@@ -91,7 +91,8 @@ def all_gather(
     All ranks must agree on dtype, device type, number of dims, `dim`, the sizes of all other dims, `grad`, and on
     whether `sizes` is given. Where they do not, every rank raises the same ValueError. Only over a group's own backend
     (not in shared memory), with `sizes` given and blocks of more than 8 KiB, they raise at the deadline, unless
-    SHEAF_CHECK=1.
+    SHEAF_CHECK=1. CUDA tensors of ranks on several hosts: NCCL compares nothing, so set SHEAF_CHECK=1 while you look
+    for a mistake in sizes that you give.
 
     Args:
         x: the own block: any strided tensor, from bool to complex128 and float8, at least 1-d and at most 8-d.
@@ -103,10 +104,11 @@ def all_gather(
             communication.
         group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
         timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
-        valid: for static shapes: one integer on the device of `x`, how many of its rows are valid. All ranks' buffers
-            have the same rows; the result has all of them, valid rows first and in rank order, the rest zero, and the
-            sizes are on the device. A count beyond the buffer is clamped, and the next call with `valid` that is
-            neither captured in a graph nor compiled raises.
+        valid: for static shapes: one integer on the device of `x`, how many of its rows are valid. Every rank passes
+            one, and neither `sizes` nor `async_op`. All ranks' buffers have the same rows; the result has all of them,
+            valid rows first and in rank order, the rest zero, and the sizes are on the device. A count that is negative
+            or beyond the buffer is clamped, and the next call with `valid` of this group and device that is neither
+            captured in a graph nor compiled raises.
         async_op: start the call and return a handle at once. `x` must not be written before its `wait()`. At most 64
             calls of a group may be in flight. Of a CUDA tensor the call goes by a stream of its own, behind what
             the current one has to do, and `wait()` makes the stream wait that is current then, not the host.
@@ -125,26 +127,22 @@ def all_gather(
         return Finished(all_gather(x, dim, sizes=sizes, grad=grad, group=group, timeout=timeout))
     where = ranks(group)
     given_too = sizes is not None
-    follows = 0 if valid is None else FOLLOWS
+    follows = 0 if valid is None or async_op else FOLLOWS
     check_types(
         "all_gather", x, dim, where, sized=given_too, mode=grad, timeout=timeout, later=async_op, follows=follows
     )
     if valid is not None:
         if given_too or async_op:
             why = f"{'sizes' if given_too else 'async_op'} and valid cannot both be given"
-            refuse("all_gather", why, where, sized=given_too, later=async_op, follows=follows)
+            refuse("all_gather", why, where, sized=given_too, timeout=timeout, later=async_op, follows=follows)
         return Gathered(*gather_valid(x, valid, dim, grad, where, seconds(timeout)))
-    given = None if sizes is None else rows("all_gather", sizes, where, later=async_op)
+    given = None if sizes is None else rows("all_gather", sizes, where, timeout=timeout, later=async_op)
     if where.world > 1 and async_op:
         start = torch.ops.sheaf.start_all_gather
         under_way = call(start, x, given, dim, where.world, grad, where.name, timeout=seconds(timeout))
-        return Handle(under_way, _gathered)
+        return Handle(under_way, made)
     result = _all_gather(x, dim, sizes, given, grad, where, timeout)
     return Finished(result) if async_op else result
-
-
-def _gathered(tensors: list[torch.Tensor]) -> Gathered:
-    return Gathered(*tensors)
 
 
 def _all_gather(
@@ -223,9 +221,12 @@ def offset(sizes: Sizes, group: Group = None) -> int:
     where = ranks(group)
     if len(sizes) != where.world:
         raise ValueError(f"offset: sizes must have {where.world} entries, one per rank, got {len(sizes)}")
+    given = sizes.tolist() if isinstance(sizes, torch.Tensor) else list(sizes)
     if not is_compiling():  # a compiler sees no values
-        _check_not_negative("offset", [int(size) for size in sizes])
-    return int(sum(int(size) for size in sizes[: where.rank]))
+        if not all(is_integer(size) for size in given):
+            raise ValueError(f"offset: sizes must be integers, got {given}")
+        _check_not_negative("offset", given)
+    return sum(given[: where.rank])
 
 
 def _check_not_negative(what: str, sizes: list[int]) -> None:

@@ -74,8 +74,8 @@ def all_gather_coalesced(
     Args:
         tensors: the own blocks, a list or a tuple.
         dim: one for all tensors, or a list with one for each.
-        sizes: every rank's size along `dim`, where it is known: one row for all tensors, or a list with a row for each,
-            or None for those whose sizes are to be learned.
+        sizes: every rank's size along `dim`, where it is known: one row for all tensors; a list with a row for each, or
+            None for those whose sizes are to be learned; or one tensor, `(tensors, ranks)`.
         grad: "sum", "mean" or "own", as in `all_gather`: one for all tensors, or a list with one for each.
         group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
         timeout: how long to wait for other ranks, in seconds or as a timedelta; None is the group's timeout.
@@ -83,7 +83,7 @@ def all_gather_coalesced(
             calls of a group may be in flight.
 
     Returns:
-        one `Gathered(tensor, sizes)` a tensor, or a handle whose `wait()` returns them.
+        one `Gathered(tensor, sizes)` per tensor, or a handle whose `wait()` returns them.
 
     Example, where rank 0 holds 2 rows and rank 1 holds 3, with a mask that leaves each rank's first one out:
         >>> mask = torch.arange(x.shape[0]) > 0
@@ -116,7 +116,7 @@ def all_gather_coalesced(
 
 def _gathered(tensors: list[torch.Tensor]) -> tuple[Gathered, ...]:
     count = len(tensors) // 2
-    return tuple(map(Gathered, tensors[:count], tensors[count:]))
+    return tuple(map(made, zip(tensors[:count], tensors[count:], strict=True)))
 
 
 def _learned(

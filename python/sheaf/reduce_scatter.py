@@ -4,6 +4,7 @@
 from typing import Literal, TypeAlias, overload
 
 import torch
+from torch.compiler import is_compiling
 
 from sheaf._arguments import Sizes, Timeout, alone, check_types, own, refuse, rows, seconds
 from sheaf._call import call
@@ -69,7 +70,8 @@ def reduce_scatter(
 
     All ranks must agree on shape, dtype, device type, `dim`, `sizes` and `op`. A disagreement is the same ValueError on
     every rank. Only over a group's own backend (not in shared memory), for tensors of more than 8 KiB and without
-    SHEAF_CHECK=1, it ends at the deadline with an error that says who is in which call.
+    SHEAF_CHECK=1, it ends at the deadline with an error that says who is in which call. CUDA tensors of ranks on
+    several hosts: NCCL compares nothing, so set SHEAF_CHECK=1 while you look for a mistake.
 
     Args:
         y: the tensor to sum: any dtype but bool; for the mean, no integers either.
@@ -89,13 +91,14 @@ def reduce_scatter(
         >>> sheaf.reduce_scatter(torch.ones(5, 4), [2, 3])[0, 0]
         tensor(2.)
     """
-    if async_op and torch.compiler.is_compiling():
+    if async_op and is_compiling():
         return Finished(reduce_scatter(y, sizes, dim, op=op, group=group, timeout=timeout))
     where = ranks(group)
     check_types("reduce_scatter", y, dim, where, sized=True, mode=op, timeout=timeout, later=async_op)
     if op not in ("sum", "mean"):  # the ops themselves know "own", of which this one is no part
-        refuse("reduce_scatter", f'op is "sum" or "mean", got {op!r}', where, sized=True, later=async_op)
-    given = rows("reduce_scatter", sizes, where, later=async_op)
+        why = f'op is "sum" or "mean", got {op!r}'
+        refuse("reduce_scatter", why, where, sized=True, timeout=timeout, later=async_op)
+    given = rows("reduce_scatter", sizes, where, timeout=timeout, later=async_op)
     if where.world == 1:
         torch.ops.sheaf.alone(y, given, dim, "reduce_scatter", op, timeout=seconds(timeout))
         return Finished(alone(y)) if async_op else alone(y)

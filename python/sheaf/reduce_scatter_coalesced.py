@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from typing import Literal, overload
 
 import torch
+from torch.compiler import is_compiling
 
 from sheaf._arguments import Sizes, Timeout, alone, seconds
 from sheaf._call import call
 from sheaf._coalesced import Each
 from sheaf._group import Group, ranks
 from sheaf._handle import Finished, Handle
-
-Reduction = Literal["sum", "mean"]
+from sheaf.reduce_scatter import Reduction
 
 
 @overload
@@ -72,7 +72,8 @@ def reduce_scatter_coalesced(
 
     Args:
         tensors: what to sum, a list or a tuple: any dtypes but bool; for the mean, no integers either.
-        sizes: how many rows each rank receives: one row for all tensors, or a list with a row for each.
+        sizes: how many rows each rank receives: one row for all tensors, a list with a row for each, or one tensor,
+            `(tensors, ranks)`.
         dim: where the rows lie: one for all tensors, or a list with one for each.
         op: "sum" or "mean": one for all tensors, or a list with one for each.
         group: a process group, its name, a 1-D DeviceMesh or (mesh, dim); None is the default group.
@@ -88,7 +89,7 @@ def reduce_scatter_coalesced(
         >>> a[0, 0], b[0]
         (tensor(2.), tensor(2.))
     """
-    if async_op and torch.compiler.is_compiling():
+    if async_op and is_compiling():
         return Finished(reduce_scatter_coalesced(tensors, sizes, dim, op=op, group=group, timeout=timeout))
     where = ranks(group)
     each = Each("reduce_scatter_coalesced", tensors, dim, sizes, op, timeout, where, learns=False, later=async_op)
@@ -104,7 +105,7 @@ def reduce_scatter_coalesced(
         limit = seconds(timeout)
         return Handle(
             call(start, each.tensors, each.table(), each.dims, where.world, each.modes, where.name, timeout=limit),
-            _all_of,
+            tuple,
         )
     mine = call(
         torch.ops.sheaf.reduce_scatter_coalesced_sized,
@@ -118,7 +119,3 @@ def reduce_scatter_coalesced(
         timeout=seconds(timeout),
     )
     return tuple(mine)
-
-
-def _all_of(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    return tuple(tensors)

@@ -34,6 +34,13 @@ def every_name(rank, world):
     flat = init_device_mesh("cpu", (1, world))
     with pytest.raises(ValueError, match="a mesh of 2 dims is no group"):
         sheaf.all_gather(torch.ones(1), group=flat)
+    for wrong in (5, [default], (mesh, 0, 0), (0, mesh), object()):
+        with pytest.raises(ValueError, match="a group is a process group, its name, a 1-D DeviceMesh or"):
+            sheaf.all_gather(torch.ones(1), group=wrong)
+    first = dist.new_group([0])
+    if rank > 0:
+        with pytest.raises(ValueError, match="this process is not a rank of the group"):
+            sheaf.all_gather(torch.ones(1), group=first)
 
 
 def test_every_name_of_a_group():
@@ -182,6 +189,9 @@ def test_split_and_offset_check_their_sizes():
         sheaf.offset([-2])
     with pytest.raises(ValueError, match="must have 1 entries"):
         sheaf.offset([1, 2])
+    for sizes in ([1.9], torch.tensor([1.9]), torch.tensor([True])):
+        with pytest.raises(ValueError, match="sizes must be integers, got"):
+            sheaf.offset(sizes)
 
 
 def module(rank, world):
@@ -240,6 +250,10 @@ def test_python_m_sheaf_says_what_is_missing(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "\n  shm  " not in said and "\n  c10d  " in said, said
     assert "missing:\n  shm: this host forbids it (memfd_create: Operation not permitted)" in said, said
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "readlink", lambda path: Path("1"))
+    sheaf_main.main()
+    assert "shm: this host forbids it (/proc does not show its processes)" in capsys.readouterr().out
 
 
 def foreign_messages(rank, world):
