@@ -150,7 +150,8 @@ bench-gpu: ## CUDA: placement beside one copy, and whole gathers beside the padd
 run-gpu-bench: build-gpu
 	$(say) "GPU benchmarks"
 	@SHEAF_LIBRARY=$(CURDIR)/$(GPU_BUILD)/libsheaf.so PYTHONPATH=$(CURDIR)/python \
-	  $(GPU_PYTHON) -m benchmarks.gpu --kernels $(GPU_BUILD)/benchmarks/libplace_kernels.so
+	  $(GPU_PYTHON) -m benchmarks.gpu --kernels $(GPU_BUILD)/benchmarks/libplace_kernels.so --json out/bench-gpu.json \
+	  --write-docs
 
 STRICT_NVCC := -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-Wno-missing-field-initializers
 

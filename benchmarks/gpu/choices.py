@@ -17,8 +17,8 @@ GRAIN = GRAINS[0]
 
 EVEN = ["| N | blocks begin | one collective, ms | staged | direct |", "| --- " * 5 + "|"]
 GATHER = [
-    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | relayed |",
-    "| --- " * 8 + "|",
+    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | relayed | split |",
+    "| --- " * 9 + "|",
 ]
 BACK = ["| N | pattern | all_to_all and own sum, ms | reduces | all-reduce | gather and own sum |", "| --- " * 6 + "|"]
 SEVERAL = ["| N of each | pattern | one call, ms | eight calls |", "| --- " * 4 + "|"]
@@ -94,6 +94,21 @@ def relayed(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     return whole
 
 
+def split(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """The largest block by a broadcast, which sends it once, all others directly: two steps."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    whole = x.new_empty(sum(sizes))
+    blocks = list(whole.split(sizes))
+    root = sizes.index(max(sizes))
+    nothing = x[:0]
+    parts = [nothing if peer == root else block for peer, block in enumerate(blocks)]
+    dist.all_to_all(parts, [nothing if rank == root else x] * world)
+    if rank == root:
+        blocks[root].copy_(x)
+    dist.broadcast(blocks[root], root)
+    return whole
+
+
 def gathered(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     """All that every rank has to every other, and the own rows' sum there."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -137,6 +152,7 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int, grains: tupl
                 "staged": lambda x=x, sizes=sizes: staged(x, sizes),
                 "direct": lambda x=x, sizes=sizes: direct(x, sizes),
                 "relayed": lambda x=x, sizes=sizes: relayed(x, sizes),
+                "split": lambda x=x, sizes=sizes: split(x, sizes),
             }
             truth = sheaf.all_gather(x, sizes=sizes).tensor
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
