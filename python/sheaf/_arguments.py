@@ -177,13 +177,20 @@ def rows(
 def read_as_variables(sizes: Sequence[object]) -> None:
     """Has a compiler take the numbers in it for variables from the start. It would take each for a constant until that
     one changes, and compile anew every time. It reads a number when it is first looked at."""
-    if not is_dynamo_compiling() or is_exporting():
+    if not is_dynamo_compiling() or _exports():
         return
     _begin_variables()
     for size in sizes:
         isinstance(size, int)
     _end_variables()
 
+
+def _exports() -> bool:
+    """Called as it is traced: in a trace torch 2.11 takes is_exporting() for true."""
+    return is_exporting()
+
+
+_exports._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 _before = threading.local()
 """What the setting was, while it is another: each thread has its own."""
@@ -254,7 +261,7 @@ def _may_be_known(size: Any, own_rows: list[Any]) -> bool:
     compiles anew when their sum is 0, and when it is 1. Exported programs have no anew."""
     from torch.fx.experimental.symbolic_shapes import has_static_value, statically_known_true
 
-    if is_exporting() or _breaks_at_items() or has_static_value(size):
+    if _exports() or _breaks_at_items() or has_static_value(size):
         return True
     return any(statically_known_true(size == own) for own in own_rows)
 

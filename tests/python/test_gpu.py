@@ -103,6 +103,11 @@ def test_mistakes_with_static_shapes(world):
             assert expected in text, texts
 
 
+@pytest.mark.parametrize("case", static_cases.MISSED, ids=lambda case: case.__name__)
+def test_ranks_that_missed_a_call_of_several_steps_are_in_step_at_the_next(case):
+    run(3, case, "cuda", timeout=240)
+
+
 def one_device(rank, world):
     """Device types differ by rank: told before anything moves."""
     return device_cases.told(lambda: sheaf.all_gather(torch.ones(2, device="cuda" if rank else "cpu")))

@@ -66,14 +66,16 @@ def test_drop_ins_do_not_synchronise():
     run(3, drop_ins_without_sync)
 
 
-def not_waiting(rank, world):
+def not_waiting(rank, world, rows, width, dim):
     """The host runs ahead of a device that is busy: calls, and backwards, return before it is done."""
-    sizes = [70 + r for r in range(world)]
-    x = torch.ones(sizes[rank], 20_000, device="cuda", requires_grad=True)
-    upstream = torch.full((sum(sizes), 20_000), float(rank + 1), device="cuda")
+    sizes = [rows + r for r in range(world)]
+    shape, whole = [width, width], [width, width]
+    shape[dim], whole[dim] = sizes[rank], sum(sizes)
+    x = torch.ones(shape, device="cuda", requires_grad=True)
+    upstream = torch.full(whole, float(rank + 1), device="cuda")
 
     def step(known):
-        y, _ = sheaf.all_gather(x, sizes=known)
+        y, _ = sheaf.all_gather(x, dim, sizes=known)
         y.backward(upstream)
         return y
 
@@ -86,14 +88,15 @@ def not_waiting(rank, world):
         busy.record()
         y = step(known)
         assert not busy.query(), f"the call waited for the device, sizes {known}"
-        assert y.sum().item() == 20_000 * sum(sizes)
-        same(x.grad.cpu(), torch.full((sizes[rank], 20_000), world * (world + 1) / 2), "gradient")
+        assert y.sum().item() == width * sum(sizes)
+        same(x.grad.cpu(), torch.full(shape, world * (world + 1) / 2), "gradient")
         x.grad = None
 
 
+@pytest.mark.parametrize(("rows", "width", "dim"), [(70, 20_000, 0), (3, 64, 0), (70, 20_000, 1), (3, 64, 1)])
 @pytest.mark.parametrize("world", WORLDS)
-def test_the_host_runs_ahead(world):
-    run(world, not_waiting)
+def test_the_host_runs_ahead(world, rows, width, dim):
+    run(world, not_waiting, rows, width, dim)
 
 
 def on_side_streams(rank, world):
@@ -121,7 +124,8 @@ def on_side_streams(rank, world):
             gradients.append((x.grad, late))
             with torch.cuda.stream(stream):
                 del x, y
-                torch.full((200, 15_000), -1.0, device="cuda")  # takes what was dropped
+                for shape in (parts[rank].shape, truth.shape):  # take what was dropped
+                    torch.full(shape, -1.0, device="cuda")
         torch.cuda.current_stream().wait_stream(stream)
         for turn, (got, (gradient, _)) in enumerate(zip(kept, gradients, strict=True)):
             same(got.cpu(), truth * (turn + 1), f"turn {turn} along {dim}")
@@ -219,3 +223,20 @@ def test_first_dim_is_left_to_nccl(width, known):
 def test_even_blocks_are_nccls_alone(width, known):
     for peak, names in run(3, first_dim, True, known, width):
         assert peak < 1.01 and names and all("nccl" in name.lower() for name in names), (peak, names)
+
+
+def inner_dim(rank, world, even):
+    """Blocks along dim 1: what runs on the device, for a gather and for its adjoint."""
+    sizes = [1001 + 200 * r * (not even) for r in range(world)]
+    x, y = torch.ones(64, sizes[rank], device="cuda"), torch.ones(64, sum(sizes), device="cuda")
+    calls = (lambda: sheaf.all_gather(x, 1, sizes=sizes), lambda: sheaf.reduce_scatter(y, sizes, 1))
+    for call in calls:
+        call()
+    return [[name for name in kernels_of(call) if "nccl" not in name.lower()] for call in calls]
+
+
+@pytest.mark.parametrize("even", [False, True], ids=["ragged", "even"])
+def test_inner_dims_take_one_kernel_beside_nccl(even):
+    """It places all blocks. Back, one packs them, and one sums."""
+    for placing, back in run(3, inner_dim, even):
+        assert len(placing) == 1 and len(back) == 2, (placing, back)
