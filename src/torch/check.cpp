@@ -86,8 +86,9 @@ refusal check_tensor(const at::Tensor& x, std::int64_t dim) {
 
 refusal check_carried(const at::Tensor& x, bool carried) {
   if (x.is_meta()) return "meta tensors hold no data: with sizes given, a FakeTensorMode infers shapes";
-  if (!carried) return "no engine of this group carries tensors on device " + x.device().str();
-  return std::nullopt;
+  if (carried) return std::nullopt;
+  if (x.is_cpu()) return "the process group has no backend for CPU tensors: make it with one, such as gloo";
+  return "no engine of this group carries tensors on device " + x.device().str() + ": sheaf.engine() says why";
 }
 
 refusal check_sizes(const at::Tensor& sizes, int world) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A backend for CPU tensors that, as NCCL does, makes one operation of several and sends lists of tensors: Gloo does the
-// work. It remembers what it was asked for. Nothing makes a second one of it.
+// A backend for CPU tensors that, as NCCL does, makes one operation of several and sends lists of tensors: Gloo does
+// the work. It remembers what it was asked for. Nothing makes a second one of it.
 #include <algorithm>
 #include <cstring>
 #include <functional>
