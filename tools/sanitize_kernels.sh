@@ -9,10 +9,11 @@ if ! command -v compute-sanitizer > /dev/null; then
   echo "$tool skipped: no compute-sanitizer"
   exit 0
 fi
-said=$(compute-sanitizer --tool "$tool" --error-exitcode 1 "$program" --gtest_brief=1 --gtest_filter="$filter" 2>&1)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+compute-sanitizer --tool "$tool" --error-exitcode 1 "$program" --gtest_brief=1 --gtest_filter="$filter" 2>&1 | tee "$log"
 status=$?
-echo "$said"
-if ((status != 0)) && grep -q "Device not supported" <<< "$said"; then
+if ((status != 0)) && grep -q "^=========.*Device not supported" "$log"; then
   echo "$tool skipped: compute-sanitizer refuses this device"
   exit 0
 fi

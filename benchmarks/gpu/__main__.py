@@ -31,10 +31,9 @@ def say(part: str) -> None:
     print(f"== {part}", file=sys.stderr, flush=True)
 
 
-def measure(
-    found: Measured, device: str, library: str | None, only: list[str], quick: bool, keep: Callable[[], None]
-) -> None:
+def measure(found: Measured, device: str, library: str | None, only: list[str], keep: Callable[[], None]) -> None:
     """Into `found`, part by part; each is kept before the next one begins."""
+    quick = found.quick
     if library and "kernels" in only:
         say("placing and packing")
         found.kernels = kernels.table(library)
@@ -47,6 +46,8 @@ def measure(
     sizes = [1, 256] if quick else [1, 64, 1024, 4096, LARGEST]
     if {"whole", "choices"} & set(only):
         with ranks.at_once(device) as found.together:
+            if not found.together:
+                found.whole_in_turns, found.choices_in_turns = [], []
             if "whole" in only:
                 say(f"whole gathers, four ranks {'at once' if found.together else 'in turns'}")
                 found.whole = whole.table(device, 4, sizes, 3 if quick else 9)
@@ -81,8 +82,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kernels", metavar="LIBRARY", help="the library of benchmarks/cuda/place.cu")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--quick", action="store_true", help="few and small")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts instead of all")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="keep tables in this file, beside those that it has")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts, beside what the file of --json has")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="keep tables in this file, part by part")
     parser.add_argument("--from", type=Path, dest="source", metavar="JSON", help="measure nothing, show an earlier run")
     parser.add_argument("--write-docs", action="store_true", help="rewrite the section of docs/benchmarks.md")
     parser.add_argument("--rank", nargs=7, help=argparse.SUPPRESS)
@@ -93,9 +94,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.source:
         found = report.load(args.source)
     else:
-        found = report.begin(args.json, args.device)
+        found = report.begin(args.json if args.only else None, args.device, args.quick)
         keep = partial(report.save, args.json, found) if args.json else nothing
-        measure(found, args.device, args.kernels, args.only, args.quick, keep)
+        measure(found, args.device, args.kernels, args.only or PARTS, keep)
     text = report.section(found)
     print(text)
     if not args.write_docs:

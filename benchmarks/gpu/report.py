@@ -77,6 +77,7 @@ class Measured:
 
     device: str
     torch: str
+    quick: bool = False
     together: bool = False
     kernels: list[str] = field(default_factory=list)
     local: list[str] = field(default_factory=list)
@@ -93,13 +94,13 @@ class Measured:
         return [key for key, lines in tables.items() if not lines and (self.together or not key.endswith("in_turns"))]
 
 
-def begin(path: Path | None, device: str) -> Measured:
-    """With the tables that the file has, if they were measured on the same device with the same torch."""
-    here = Measured(torch.cuda.get_device_name() if device == "cuda" else "the CPU", torch.__version__)
+def begin(path: Path | None, device: str, quick: bool) -> Measured:
+    """With the tables that the file has, if they were measured likewise."""
+    here = Measured(torch.cuda.get_device_name() if device == "cuda" else "the CPU", torch.__version__, quick)
     if not path or not path.exists():
         return here
     there = load(path)
-    return there if (there.device, there.torch) == (here.device, here.torch) else here
+    return there if (there.device, there.torch, there.quick) == (here.device, here.torch, quick) else here
 
 
 def save(path: Path, of: Measured) -> None:

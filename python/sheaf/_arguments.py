@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import reduce
+from numbers import Integral
 from operator import add
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
@@ -87,7 +88,10 @@ def holds_integers(x: torch.Tensor) -> bool:
 
 
 def is_integer(size: object) -> bool:
-    return isinstance(size, int | torch.SymInt) and not isinstance(size, bool)
+    """Those of other libraries, too, where no compiler looks on."""
+    if isinstance(size, int | torch.SymInt):
+        return not isinstance(size, bool)
+    return not is_compiling() and isinstance(size, Integral)
 
 
 def no_such_dim(x: torch.Tensor, dim: int) -> str | None:

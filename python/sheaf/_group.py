@@ -75,9 +75,12 @@ def process_group(group: object) -> dist.ProcessGroup:
         return group[0].get_group(group[1])
     if isinstance(group, dist.ProcessGroup):
         return group
-    if group == dist.GroupMember.NON_GROUP_MEMBER:  # what new_group() gives to all others
+    if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:  # what new_group() gives to all others
         raise ValueError(_NO_RANK)
-    raise ValueError(f"a group is a process group, its name, a 1-D DeviceMesh or (mesh, dim), got {group!r}")
+    kind = type(group).__name__
+    raise ValueError(
+        f"a group is a process group, its name, a 1-D DeviceMesh or (mesh, dim), got a value of type {kind}"
+    )
 
 
 def engine(group: Group = None) -> Engine:

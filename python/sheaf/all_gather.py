@@ -221,12 +221,13 @@ def offset(sizes: Sizes, group: Group = None) -> int:
     where = ranks(group)
     if len(sizes) != where.world:
         raise ValueError(f"offset: sizes must have {where.world} entries, one per rank, got {len(sizes)}")
+    if is_compiling():  # which sees no values, and reads no more than it must
+        return int(sum(int(size) for size in sizes[: where.rank]))
     given = sizes.tolist() if isinstance(sizes, torch.Tensor) else list(sizes)
-    if not is_compiling():  # a compiler sees no values
-        if not all(is_integer(size) for size in given):
-            raise ValueError(f"offset: sizes must be integers, got {given}")
-        _check_not_negative("offset", given)
-    return sum(given[: where.rank])
+    if not all(map(is_integer, given)):
+        raise ValueError(f"offset: sizes must be integers, got {given}")
+    _check_not_negative("offset", given)
+    return int(sum(given[: where.rank]))
 
 
 def _check_not_negative(what: str, sizes: list[int]) -> None:

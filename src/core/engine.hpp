@@ -126,7 +126,7 @@ class engine {
   // Learn: what every rank says of this call, with the sizes given and then `data`. It stays until the call ends.
   virtual const heard& exchange(const call& now, const payload& data) = 0;
   // Says why this rank refuses, and waits for nobody: what was posted stays posted. Returns what the others say where
-  // they are in the same call at the same moment, and nothing otherwise.
+  // they are in the same call at the same moment, and nothing otherwise. Throws left_behind where one is past it.
   virtual std::vector<std::optional<frame>> refuse(const call& now) = 0;
 
   // Leaves word for ranks that will wait in vain: "failed in …".

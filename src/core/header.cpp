@@ -297,6 +297,7 @@ frame with_own_payload(frame read) {
   return read;
 }
 
+// A coalesced call of one tensor passes for a plain one.
 std::string shown_op(const header& head) {
   if (!is_sizes_first(head)) return std::string(name(head.op));
   return std::string(name(head.tensors.size() > 1 ? operation::all_gather_coalesced : operation::all_gather));

@@ -90,7 +90,8 @@ void engine::report(const call& now, const std::string& said) { patience(*link_,
 
 std::vector<std::optional<frame>> engine::refuse(const call& now) {
   patience waiting(*link_, now);
-  waiting.tell_others("refused " + describe_call(now) + ": " + now.head.refusal);
+  const auto refused = "refused " + describe_call(now) + ": " + now.head.refusal;
+  waiting.tell_others(refused);
   const std::lock_guard lock(mail_mutex_);
   send_greeting(waiting);
   posting messages(*link_, waiting);
@@ -116,8 +117,11 @@ std::vector<std::optional<frame>> engine::refuse(const call& now) {
       frames.push_back(mail_.receive(peer, now.head.sequence, waiting));
     }
     return frames;
+  } catch (const left_behind&) {
+    waiting.tell_others(refused);  // its own mistake is what this rank has to tell
+    throw;
   } catch (const rank_error&) {
-    return {};  // its own mistake is what this rank has to tell; the next call will find the peer gone
+    return {};  // likewise; the next call will find the peer gone
   }
 }
 

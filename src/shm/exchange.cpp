@@ -5,6 +5,7 @@
 #include <sheaf/error.hpp>
 #include <utility>
 
+#include "core/skips.hpp"
 #include "shm/engine.hpp"
 
 namespace sheaf::shm {
@@ -173,7 +174,9 @@ std::vector<std::optional<frame>> engine::refuse(const call& now) {
   post(now, {});
   for (int peer = 0; peer < world_; ++peer) {
     if (!within_grace(peer, [&](int one) { return has_posted(one, sequence) || has_left(one, sequence); })) return {};
-    if (!has_posted(peer, sequence)) return {};
+    if (has_posted(peer, sequence)) continue;
+    throw left_behind(title(now.head) + ": rank " + std::to_string(peer) + " is past it",
+                      of(peer).left.load(std::memory_order_acquire) - sequence);
   }
   return frames_of(sequence);
 }

@@ -194,12 +194,12 @@ std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const argument
   return made;
 }
 
-void refuse_in_turn(const std::shared_ptr<engine>& moves, const arguments& with, const std::string& why) {
+void refuse_in_turn(const std::shared_ptr<engine>& moves, arguments with, const std::string& why) {
+  with.follows = 0;  // nobody has been heard when the next call gets its number
   std::string text;
   moves->line()->queue([&] {
     auto now = call_of(with);
     moves->number(now);
-    moves->skip(now.head.follows);
     text = title(now.head) + ": rank " + std::to_string(moves->rank()) + " refuses: " + cut_refusal(why);
     return [moves, now, with, why] {
       const asked_here question([&] { throw_if_pointless(*moves); });

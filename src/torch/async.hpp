@@ -95,7 +95,7 @@ bool runs_apart(const engine& moves, const at::Tensor& x);
 std::shared_ptr<job> launch(const std::shared_ptr<engine>& moves, const arguments& with, const tensor_list& tensors,
                             const operation_on& run, progress::place held);
 // Tells the others in its turn, and throws value_error now.
-[[noreturn]] void refuse_in_turn(const std::shared_ptr<engine>& moves, const arguments& with, const std::string& why);
+[[noreturn]] void refuse_in_turn(const std::shared_ptr<engine>& moves, arguments with, const std::string& why);
 
 // The backward of one call, in two nodes: one starts the collective when the gradients arrive, the other waits for it
 // before what comes before the call is differentiated. A gradient that stays has one node, which waits for nobody.

@@ -127,7 +127,12 @@ void collective::refuse_if(const refusal& why) {
   if (is_local()) throw value_error(std::string(name(now_.head.op)) + ": " + *why);
   is_expected_ = false;  // where they listen, others are told, or refuse the same
   if (carried_ != carriage::host && others_go_on(*moves_, now_)) moves_->lose_step(now_);
-  auto frames = moves_->refuse(now_);
+  std::vector<std::optional<frame>> frames;
+  try {
+    frames = moves_->refuse(now_);
+  } catch (const left_behind& error) {
+    give_up_at_most(error.missed);
+  }
   if (frames.empty()) {
     // Nobody else was heard: the text is what the others will come to if this rank alone refuses.
     throw value_error(title(now_.head) + ": rank " + std::to_string(rank()) + " refuses: " + now_.head.refusal);
@@ -140,6 +145,10 @@ void collective::give_up_as_others(std::uint8_t calls) {
   if (gives_up_) gives_up_ = calls;
 }
 
+void collective::give_up_at_most(std::uint64_t calls) {
+  if (gives_up_) gives_up_ = static_cast<std::uint8_t>(std::min<std::uint64_t>(*gives_up_, calls));
+}
+
 template <class Body>
 auto collective::in_step(Body&& body) -> decltype(body()) {
   try {
@@ -148,7 +157,7 @@ auto collective::in_step(Body&& body) -> decltype(body()) {
     give_up_as_others(error.given_up);
     throw;
   } catch (const left_behind& error) {
-    if (gives_up_) gives_up_ = static_cast<std::uint8_t>(std::min<std::uint64_t>(*gives_up_, error.missed));
+    give_up_at_most(error.missed);
     throw;
   }
 }
@@ -243,7 +252,9 @@ const heard& collective::learn(const payload& data) {
       is_expected_ = false;
       throw;
     } catch (const left_behind&) {
-      is_expected_ = false;  // nobody hears all ranks in this call any more
+      // Nobody hears all ranks in this call any more. But who is past it may have moved a device's data in a call of
+      // this number without a header, where there are such.
+      if (moves_->checks_device_call(header{})) is_expected_ = false;
       throw;
     }
   });
@@ -285,12 +296,7 @@ void refuse_for_all(const std::string& why, arguments with, bool later) {
   const auto place = later ? async::take_place(*moves, with.op) : progress::place();
   // Calls that were started come first, and this one waits for nobody.
   if (later || moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
-  try {
-    collective(with).refuse_if(why);
-  } catch (const rank_error&) {
-    // Others did not come to the group's first call: what is wrong here is what the caller can mend.
-    throw value_error(std::string(name(with.op)) + ": " + why);
-  }
+  collective(with).refuse_if(why);
 }
 
 refusal check_dispatched(const at::Tensor& x) {

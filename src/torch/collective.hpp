@@ -124,6 +124,7 @@ class collective {
   bool is_local() const { return now_.head.sequence == 0; }
   // Of the calls that follow, where all ranks raise.
   void give_up_as_others(std::uint8_t calls);
+  void give_up_at_most(std::uint64_t calls);
   // What ends the call in here says how many of those are given up with it.
   template <class Body>
   auto in_step(Body&& body) -> decltype(body());

@@ -126,8 +126,8 @@ TEST(exchange, a_header_among_data_is_a_disagreement) {
   expect_header_is_heard(operation::reduce_scatter_coalesced);
 }
 
-// Rank 1 has left out the backward of #12 by a call of which it sends no header, and is in the one after that.
-// Rank 1 is three calls ahead. Rank 0 is told of how many it missed beside its own, and is in step without them.
+// Rank 1 has left out the backward of #12 by calls of which it sends no header, and is in the one after these. Rank 0
+// is told of how many it missed beside its own, and is in step without them.
 TEST(exchange, a_rank_that_is_past_it_is_told_of_with_the_own_call) {
   crew ranks(2, 1 << 20);
   std::string said;

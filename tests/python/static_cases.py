@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Static shapes, `valid=`: what holds on the CPU and on a GPU. Every body takes the device."""
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -234,7 +236,8 @@ def static_late(rank, world, device):
     for name, (step, instead) in steps.items():
         good = valid_step if name == "one refuses" else step
         for first in (True, False):
-            group = dist.new_group().group_name
+            made = dist.new_group()
+            group = made.group_name
             if not first:
                 good(x, 60.0, group)
             if rank == world - 1:
@@ -245,6 +248,8 @@ def static_late(rank, world, device):
                 dist.barrier()
             dist.barrier()
             in_step(good, rank, world, device, group)
+            dist.barrier()
+            dist.destroy_process_group(made)
 
 
 def static_behind(rank, world, device):
@@ -261,7 +266,7 @@ def static_behind(rank, world, device):
         if rank != world - 1:
             dist.barrier()
         if rank == world - 1:
-            with pytest.raises(dist.DistBackendError):
+            with pytest.raises(dist.DistBackendError, match=r"is past it|left this call"):
                 step(x, 20.0, group)
         in_step(step, rank, world, device, group)
 
@@ -273,10 +278,48 @@ def static_refused_beside_others(rank, world, device):
     for step in (valid_step, compiled(learned_step)):
         step(torch.ones(1, 2, device=device), 60.0)
         for other in others(world, device).values():
+            dist.barrier()
             with pytest.raises((dist.DistBackendError, ValueError)):
                 valid_step(torch.ones(1, 2, device=device), 20.0, valid=wrong) if rank else other()
-            dist.barrier()
             in_step(step, rank, world, device)
+
+
+def static_refused_behind(rank, world, device):
+    """As static_behind, but the last rank's extra call is one that it refuses: it goes no further than others are."""
+    x, wrong = torch.ones(1, 2, device=device), torch.tensor(1.5, device=device)
+    for turn in range(2):
+        valid_step(x, 60.0)
+        if rank == world - 1:
+            dist.barrier()
+        with pytest.raises((dist.DistBackendError, ValueError)):
+            sheaf.all_gather(x, timeout=0.2) if rank == world - 1 else valid_step(x, 0.2)
+        if rank != world - 1:
+            dist.barrier()
+        if rank == world - 1:
+            time.sleep(0.5 * turn)  # others are in their next call, or about to be
+            with pytest.raises(ValueError, match="one integer"):
+                valid_step(x, 20.0, valid=wrong)
+        in_step(valid_step, rank, world, device)
+
+
+def static_refused_in_turn(rank, world, device):
+    """All ranks but the first refuse a call of several numbers while one that they started is not done. Nothing is
+    given up with it, whatever the first one makes."""
+    x, wrong = torch.ones(1, 2, device=device), torch.tensor(1.5, device=device)
+    for other in others(world, device).values():
+        valid_step(x, 60.0)
+        if rank:
+            handle = sheaf.all_gather(x, async_op=True)
+            with pytest.raises(ValueError, match="one integer"):
+                valid_step(x, 20.0, valid=wrong)
+            dist.barrier()
+        else:
+            dist.barrier()
+            handle = sheaf.all_gather(x, async_op=True)
+            with pytest.raises((dist.DistBackendError, ValueError)):
+                other()
+        assert handle.wait().tensor.shape == (world, 2)
+        in_step(valid_step, rank, world, device)
 
 
 def others(world, device):
@@ -316,7 +359,8 @@ def static_beside_others(rank, world, device):
             in_step(step, rank, world, device)
 
 
-MISSED = [static_late, static_behind, static_beside_others, static_refused_beside_others]
+MISSED = [static_late, static_behind, static_beside_others]
+MISSED += [static_refused_beside_others, static_refused_behind, static_refused_in_turn]
 EVERY = [
     static_shapes,
     static_second_derivatives,

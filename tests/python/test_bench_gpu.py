@@ -52,12 +52,13 @@ def measured(**tables: list[str]) -> Measured:
 
 def test_tables_survive_and_grow(tmp_path: Path) -> None:
     numbers = tmp_path / "deep" / "gpu.json"
-    here = report.begin(None, "cpu")
+    here = report.begin(None, "cpu", quick=True)
     here.whole = whole("| 1 KiB | 0 | even | 1.00 | 2.00 | 0.97 | 1.00 | 1.30 |")
     report.save(numbers, here)
-    assert report.load(numbers) == here == report.begin(numbers, "cpu")
+    assert report.load(numbers) == here == report.begin(numbers, "cpu", quick=True)
+    assert not report.begin(numbers, "cpu", quick=False).whole, "fewer and smaller"
     report.save(numbers, measured(whole=here.whole))
-    assert not report.begin(numbers, "cpu").whole, "of another device: measured anew"
+    assert not report.begin(numbers, "cpu", quick=True).whole, "of another device"
     assert report.load(numbers).missing == ["kernels", "local", "started", "choices"]
     here.together = True
     assert {"whole_in_turns", "choices_in_turns"} < set(here.missing)

@@ -12,6 +12,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -34,7 +35,7 @@ def every_name(rank, world):
     flat = init_device_mesh("cpu", (1, world))
     with pytest.raises(ValueError, match="a mesh of 2 dims is no group"):
         sheaf.all_gather(torch.ones(1), group=flat)
-    for wrong in (5, [default], (mesh, 0, 0), (0, mesh), object()):
+    for wrong in (5, [default], (mesh, 0, 0), (0, mesh), object(), torch.tensor([1, 2])):
         with pytest.raises(ValueError, match="a group is a process group, its name, a 1-D DeviceMesh or"):
             sheaf.all_gather(torch.ones(1), group=wrong)
     first = dist.new_group([0])
@@ -189,7 +190,8 @@ def test_split_and_offset_check_their_sizes():
         sheaf.offset([-2])
     with pytest.raises(ValueError, match="must have 1 entries"):
         sheaf.offset([1, 2])
-    for sizes in ([1.9], torch.tensor([1.9]), torch.tensor([True])):
+    assert sheaf.offset([numpy.int64(2)]) == 0 and sheaf.all_gather(x, sizes=[numpy.int64(5)]).sizes.tolist() == [5]
+    for sizes in ([1.9], [True], torch.tensor([1.9]), torch.tensor([True])):
         with pytest.raises(ValueError, match="sizes must be integers, got"):
             sheaf.offset(sizes)
 
