@@ -154,9 +154,13 @@ auto collective::in_step(Body&& body) -> decltype(body()) {
   try {
     return body();
   } catch (const disagreement& error) {
+    is_expected_ = false;
     give_up_as_others(error.given_up);
     throw;
   } catch (const left_behind& error) {
+    // Nobody hears all ranks in this call any more. But who is past it may have moved a device's data in a call of this
+    // number without a header, where there are such.
+    if (moves_->checks_device_call(header{})) is_expected_ = false;
     give_up_at_most(error.missed);
     throw;
   }
@@ -244,19 +248,9 @@ const heard& collective::learn(const payload& data) {
   // by a next call, whose sizes they learned here and which may have no header.
   is_expected_ = now_.head.op != operation::gather_sizes || !moves_->checks_device_call(now_.head);
   const auto& all = in_step([&]() -> const heard& {
-    try {
-      const auto& said = moves_->exchange(now_, data);
-      if (const auto error = said.verdict()) throw disagreement(*error, said.given_up());
-      return said;
-    } catch (const disagreement&) {
-      is_expected_ = false;
-      throw;
-    } catch (const left_behind&) {
-      // Nobody hears all ranks in this call any more. But who is past it may have moved a device's data in a call of
-      // this number without a header, where there are such.
-      if (moves_->checks_device_call(header{})) is_expected_ = false;
-      throw;
-    }
+    const auto& said = moves_->exchange(now_, data);
+    if (const auto error = said.verdict()) throw disagreement(*error, said.given_up());
+    return said;
   });
   auto& told = last_outcome();
   told.any_rank_records = all.any_records();
