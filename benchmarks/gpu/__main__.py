@@ -23,10 +23,6 @@ BODIES = {
 }
 
 
-def nothing() -> None:
-    pass
-
-
 def say(part: str) -> None:
     print(f"== {part}", file=sys.stderr, flush=True)
 
@@ -95,8 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         found = report.load(args.source)
     else:
         found = report.begin(args.json if args.only else None, args.device, args.quick)
-        keep = partial(report.save, args.json, found) if args.json else nothing
-        measure(found, args.device, args.kernels, args.only or PARTS, keep)
+        measure(found, args.device, args.kernels, args.only or PARTS, partial(report.save, args.json, found))
     text = report.section(found)
     print(text)
     if not args.write_docs:

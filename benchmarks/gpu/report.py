@@ -103,7 +103,9 @@ def begin(path: Path | None, device: str, quick: bool) -> Measured:
     return there if (there.device, there.torch, there.quick) == (here.device, here.torch, quick) else here
 
 
-def save(path: Path, of: Measured) -> None:
+def save(path: Path | None, of: Measured) -> None:
+    if not path:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(of), indent=1) + "\n")
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch.compiler import is_compiling
 
 from sheaf._arguments import Sizes, Timeout, check_types, mode_argument, own, read_as_variables, refuse, rows, total
 from sheaf._group import Ranks
@@ -62,10 +61,6 @@ class Each:
         refuse(self.op, why, self.where, sized=self.sized, timeout=self.timeout, later=self.later)
 
     def _check_types(self) -> None:
-        if is_compiling():
-            for i, (x, dim) in enumerate(zip(self.tensors, self.dims, strict=True)):
-                check_types(self.op, x, dim, self.where, sized=self.sized, of=f"tensor {i}: ")
-            return
         for i, (x, dim, mode) in enumerate(zip(self.tensors, self.dims, self.modes, strict=True)):
             check_types(
                 self.op,

@@ -199,7 +199,7 @@ def split(gathered: torch.Tensor, sizes: Sizes, dim: int = 0) -> tuple[torch.Ten
         >>> [block.shape[0] for block in sheaf.split(y, sizes)]
         [2, 3]
     """
-    given = sizes.tolist() if isinstance(sizes, torch.Tensor) else list(sizes)
+    given = _listed(sizes)
     ndim = gathered.dim()
     if not -ndim <= dim < ndim:
         raise ValueError(f"split: dim must be from {-ndim} to {ndim - 1}, got {dim}")
@@ -223,11 +223,15 @@ def offset(sizes: Sizes, group: Group = None) -> int:
         raise ValueError(f"offset: sizes must have {where.world} entries, one per rank, got {len(sizes)}")
     if is_compiling():  # which sees no values, and reads no more than it must
         return int(sum(int(size) for size in sizes[: where.rank]))
-    given = sizes.tolist() if isinstance(sizes, torch.Tensor) else list(sizes)
+    given = _listed(sizes)
     if not all(map(is_integer, given)):
         raise ValueError(f"offset: sizes must be integers, got {given}")
     _check_not_negative("offset", given)
     return int(sum(given[: where.rank]))
+
+
+def _listed(sizes: Sizes) -> list[int]:
+    return sizes.tolist() if isinstance(sizes, torch.Tensor) else list(sizes)
 
 
 def _check_not_negative(what: str, sizes: list[int]) -> None:

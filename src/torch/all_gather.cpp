@@ -213,11 +213,7 @@ gathered all_gather(const at::Tensor& x, const all_gather_options& options) {
     return {alone_result(x), std::move(sizes)};
   }
   if (const auto why = check_dispatched(x)) {
-    translated([&] {
-      auto with = arguments_of(operation::all_gather, options);
-      with.sized = options.sizes.has_value();
-      refuse_for_all(*why, with);
-    });
+    translated([&] { refuse_for_all(*why, arguments_of(operation::all_gather, options, options.sizes.has_value())); });
   }
   if (!options.sizes) {
     auto [tensor, sizes] = ops::all_gather(x, options.dim, world, grad, group, timeout);

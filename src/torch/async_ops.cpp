@@ -126,9 +126,7 @@ handle<gathered> all_gather_async(const at::Tensor& x, const all_gather_options&
     translated([&] {
       const std::string why = "async_op and valid cannot both be given";
       if (options.group.world() == 1) throw value_error("all_gather: " + why);
-      auto with = arguments_of(operation::all_gather, options);
-      with.sized = options.sizes.has_value();
-      refuse_for_all(why, with, /*later=*/true);
+      refuse_for_all(why, arguments_of(operation::all_gather, options, options.sizes.has_value()), /*later=*/true);
     });
   }
   if (options.group.world() == 1) {

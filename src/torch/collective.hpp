@@ -31,9 +31,12 @@ struct arguments {
 std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time);
 // Of a call from C++ with such options, as far as the options of all have them.
 template <class Options>
-arguments arguments_of(operation op, const Options& options) {
-  return {
-      .op = op, .group = options.group.name(), .world = options.group.world(), .timeout = seconds_of(options.timeout)};
+arguments arguments_of(operation op, const Options& options, bool sized = false) {
+  return {.op = op,
+          .group = options.group.name(),
+          .world = options.group.world(),
+          .timeout = seconds_of(options.timeout),
+          .sized = sized};
 }
 
 // What is wrong with them, on any engine of that many ranks.

@@ -149,11 +149,7 @@ at::Tensor reduce_scatter(const at::Tensor& y, const at::Tensor& sizes, const re
     return alone_result(y);
   }
   if (const auto why = check_dispatched(y)) {
-    translated([&] {
-      auto with = arguments_of(operation::reduce_scatter, options);
-      with.sized = true;
-      refuse_for_all(*why, with);
-    });
+    translated([&] { refuse_for_all(*why, arguments_of(operation::reduce_scatter, options, /*sized=*/true)); });
   }
   const auto rows = rows_as_given(sizes);
   const auto rank = options.group.rank();

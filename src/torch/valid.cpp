@@ -24,6 +24,9 @@
 namespace sheaf {
 namespace {
 
+// The gathers that follow where ranks have heard each other: of counts, and of buffers.
+constexpr std::int64_t valid_follows = 2;
+
 // What is known of one group.
 struct state {
   std::weak_ptr<engine> of;

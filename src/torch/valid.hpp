@@ -6,9 +6,6 @@
 
 namespace sheaf {
 
-// The gathers that follow where ranks have heard each other: of counts, and of buffers.
-inline constexpr std::int64_t valid_follows = 2;
-
 // With options.valid. What is wrong on one rank is told to the others where they listen. Throws torch's errors.
 gathered gather_valid(const at::Tensor& x, const all_gather_options& options);
 

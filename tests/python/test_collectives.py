@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import async_cases
 import device_cases
+import missed_cases
 import pool
 import sheaf
 import static_cases
@@ -371,7 +372,7 @@ def test_engine_says_so():
     assert set(run(3, described)) == {"collectives of gloo (SHEAF_ENGINE=collectives)"}
 
 
-@pytest.mark.parametrize("case", static_cases.MISSED)
+@pytest.mark.parametrize("case", missed_cases.MISSED)
 def test_ranks_that_missed_a_call_of_several_steps_are_in_step_at_the_next(case):
     run(3, case, "cpu", timeout=120)
 

@@ -7,6 +7,7 @@ import torch
 import async_cases
 import device_cases
 import gpu
+import missed_cases
 import sheaf
 import static_cases
 import test_cpp_on_gloo
@@ -103,7 +104,7 @@ def test_mistakes_with_static_shapes(world):
             assert expected in text, texts
 
 
-@pytest.mark.parametrize("case", static_cases.MISSED, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", missed_cases.MISSED, ids=lambda case: case.__name__)
 def test_ranks_that_missed_a_call_of_several_steps_are_in_step_at_the_next(case):
     run(3, case, "cuda", timeout=240)
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
+import missed_cases
 import sheaf
 import static_cases
 from pool import fresh, run, values
@@ -76,7 +77,7 @@ def test_tangents_are_not_lost(op):
         getattr(torch.ops.sheaf, op)(forward_ad.make_dual(torch.ones(4), torch.ones(4)), torch.tensor([1, 2]), 0)
 
 
-@pytest.mark.parametrize("case", static_cases.MISSED)
+@pytest.mark.parametrize("case", missed_cases.MISSED)
 def test_ranks_that_missed_a_call_are_in_step_at_the_next(engine, case):
     run(3, case, "cpu", timeout=120)
 
