@@ -59,7 +59,7 @@ def measure(found: Measured, device: str, library: str | None, only: list[str], 
         keep()
     if found.together and not quick and "choices" in only:
         say("other ways, in turns")
-        found.choices_in_turns = choices.tables(device, 4, [1024, 4096, 16384], 5, "choices in turns")
+        found.choices_in_turns = choices.tables(device, 4, [1024, 4096, 16384, LARGEST], 5, "choices in turns")
         keep()
     if "started" in only:
         say("calls that are started")

@@ -17,8 +17,8 @@ GRAIN = GRAINS[0]
 
 EVEN = ["| N | blocks begin | one collective, ms | sheaf | staged | direct |", "| --- " * 6 + "|"]
 GATHER = [
-    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | relayed | split |",
-    "| --- " * 9 + "|",
+    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | relayed |",
+    "| --- " * 8 + "|",
 ]
 BACK = ["| N | pattern | all_to_all and own sum, ms | reduces | all-reduce | gather and own sum |", "| --- " * 6 + "|"]
 SEVERAL = ["| N of each | pattern | one call, ms | eight calls |", "| --- " * 4 + "|"]
@@ -61,51 +61,29 @@ def direct(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     return whole
 
 
-def swap(sent: list[tuple[torch.Tensor, int]], received: list[tuple[torch.Tensor, int]]) -> None:
-    """One grouped operation: each tensor to or from its rank."""
-    pairs = [(dist.isend, sent), (dist.irecv, received)]
-    messages = [dist.P2POp(op, x, peer) for op, all_of in pairs for x, peer in all_of if x.numel()]
-    for each in dist.batch_isend_irecv(messages) if messages else []:
-        each.wait()
-
-
 def relayed(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    """The largest block in even parts to the others, each of which hands its own on, along with its block: two steps,
-    in which nobody sends or gets more than the result has."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    whole = x.new_empty(sum(sizes))
-    blocks = list(whole.split(sizes))
-    blocks[rank].copy_(x)
-    root = sizes.index(max(sizes))
-    peers = [peer for peer in range(world) if peer != root]
-    ends = [sizes[root] * i // len(peers) // GRAIN * GRAIN for i in range(len(peers))] + [sizes[root]]
-    shares = [end - begin for begin, end in itertools.pairwise(ends)]
-    parts = dict(zip(peers, blocks[root].split(shares), strict=True))
-    if rank == root:
-        swap([(parts[peer], peer) for peer in peers], [])
-        swap([], [(blocks[peer], peer) for peer in peers])
-        return whole
-    swap([], [(parts[rank], root)])
-    others = [peer for peer in peers if peer != rank]
-    swap(
-        [(blocks[rank], root), *[(each[rank], peer) for peer in others for each in (blocks, parts)]],
-        [(each[peer], peer) for peer in others for each in (blocks, parts)],
-    )
-    return whole
-
-
-def split(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    """The largest block by a broadcast, which sends it once, all others directly: two steps."""
+    """Every block directly, but of the largest one even parts, one to each other rank, which hands it on: two steps, in
+    which nobody sends or gets much more than the result has."""
     rank, world = dist.get_rank(), dist.get_world_size()
     whole = x.new_empty(sum(sizes))
     blocks = list(whole.split(sizes))
     root = sizes.index(max(sizes))
     nothing = x[:0]
-    parts = [nothing if peer == root else block for peer, block in enumerate(blocks)]
-    dist.all_to_all(parts, [nothing if rank == root else x] * world)
+    peers = [peer for peer in range(world) if peer != root]
+    ends = [sizes[root] * i // len(peers) // GRAIN * GRAIN for i in range(len(peers))] + [sizes[root]]
+    parts = [nothing] * world
+    for peer, (begin, end) in zip(peers, itertools.pairwise(ends), strict=True):
+        parts[peer] = blocks[root][begin:end]
     if rank == root:
-        blocks[root].copy_(x)
-    dist.broadcast(blocks[root], root)
+        blocks[rank].copy_(x)
+    into = [parts[rank] if peer == root else block for peer, block in enumerate(blocks)]
+    dist.all_to_all(into, parts if rank == root else [x] * world)
+    if rank == root:
+        dist.all_to_all([nothing] * world, [nothing] * world)
+        return whole
+    to_others = [nothing if peer in (rank, root) else parts[rank] for peer in range(world)]
+    parts[rank] = nothing
+    dist.all_to_all(parts, to_others)
     return whole
 
 
@@ -152,7 +130,6 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int, grains: tupl
                 "staged": lambda x=x, sizes=sizes: staged(x, sizes),
                 "direct": lambda x=x, sizes=sizes: direct(x, sizes),
                 "relayed": lambda x=x, sizes=sizes: relayed(x, sizes),
-                "split": lambda x=x, sizes=sizes: split(x, sizes),
             }
             truth = sheaf.all_gather(x, sizes=sizes).tensor
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
