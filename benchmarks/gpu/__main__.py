@@ -11,15 +11,13 @@ from pathlib import Path
 import torch.distributed as dist
 
 from benchmarks.gpu import choices, kernels, local, ranks, report, started, whole
-from benchmarks.gpu.report import LARGEST, Measured
+from benchmarks.gpu.report import Measured
 
 PARTS = ["kernels", "local", "whole", "choices", "started"]
 BODIES = {
     "whole": whole.rank_body,
-    "in turns": whole.in_turns_body,
     "started": started.rank_body,
     "choices": choices.rank_body,
-    "choices in turns": choices.in_turns_body,
 }
 
 
@@ -39,28 +37,21 @@ def measure(found: Measured, device: str, library: str | None, only: list[str], 
         loaded = kernels.Kernels(library) if library else None
         found.local = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
         keep()
-    sizes = [1, 256] if quick else [1, 64, 1024, 4096, LARGEST]
     if {"whole", "choices"} & set(only):
-        with ranks.at_once(device) as found.together:
-            if not found.together:
-                found.whole_in_turns, found.choices_in_turns = [], []
+        with ranks.at_once(device) as missing:
+            if missing:
+                say(f"whole gathers and other ways: skipped, {missing}")
+                only = [part for part in only if part not in ("whole", "choices")]
             if "whole" in only:
-                say(f"whole gathers, four ranks {'at once' if found.together else 'in turns'}")
-                found.whole = whole.table(device, 4, sizes, 3 if quick else 9)
+                say("whole gathers, four ranks")
+                kibs = [1, 256] if quick else [1, 64, 1024, 4096, 16384, 65536]
+                found.whole = whole.table(device, 4, kibs, 3 if quick else 9)
                 keep()
             if "choices" in only:
                 say("other ways")
-                kibs = [1, 64] if quick else [1, 16, 64, 256, 1024, 4096, 16384, 65536]
+                kibs = [1, 64] if quick else [1, 16, 64, 256, 512, 1024, 4096, 16384, 65536]
                 found.choices = choices.tables(device, 4, kibs, 3 if quick else 9)
                 keep()
-    if found.together and not quick and "whole" in only:
-        say("whole gathers, four ranks in turns")
-        found.whole_in_turns = whole.table(device, 4, sizes, 5, "in turns")
-        keep()
-    if found.together and not quick and "choices" in only:
-        say("other ways, in turns")
-        found.choices_in_turns = choices.tables(device, 4, [1024, 4096, 16384, LARGEST], 5, "choices in turns")
-        keep()
     if "started" in only:
         say("calls that are started")
         found.started = started.table(device, 2, [1] if quick else [1, 64 * 1024], 2 if quick else 5)

@@ -2,8 +2,6 @@
 """Other ways that Sheaf's collectives on a device could have gone, by torch.distributed alone: what its choices and
 thresholds rest on."""
 
-import itertools
-
 import torch
 import torch.distributed as dist
 
@@ -16,10 +14,7 @@ GRAINS = (16, 4, 2, 1)
 GRAIN = GRAINS[0]
 
 EVEN = ["| N | blocks begin | one collective, ms | sheaf | staged | direct |", "| --- " * 6 + "|"]
-GATHER = [
-    "| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct | relayed |",
-    "| --- " * 8 + "|",
-]
+GATHER = ["| N | pattern | blocks begin | broadcasts, ms | padded | staged | direct |", "| --- " * 7 + "|"]
 BACK = ["| N | pattern | all_to_all and own sum, ms | reduces | all-reduce | gather and own sum |", "| --- " * 6 + "|"]
 SEVERAL = ["| N of each | pattern | one call, ms | eight calls |", "| --- " * 4 + "|"]
 
@@ -61,32 +56,6 @@ def direct(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     return whole
 
 
-def relayed(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    """Every block directly, but of the largest one even parts, one to each other rank, which hands it on: two steps, in
-    which nobody sends or gets much more than the result has."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    whole = x.new_empty(sum(sizes))
-    blocks = list(whole.split(sizes))
-    root = sizes.index(max(sizes))
-    nothing = x[:0]
-    peers = [peer for peer in range(world) if peer != root]
-    ends = [sizes[root] * i // len(peers) // GRAIN * GRAIN for i in range(len(peers))] + [sizes[root]]
-    parts = [nothing] * world
-    for peer, (begin, end) in zip(peers, itertools.pairwise(ends), strict=True):
-        parts[peer] = blocks[root][begin:end]
-    if rank == root:
-        blocks[rank].copy_(x)
-    into = [parts[rank] if peer == root else block for peer, block in enumerate(blocks)]
-    dist.all_to_all(into, parts if rank == root else [x] * world)
-    if rank == root:
-        dist.all_to_all([nothing] * world, [nothing] * world)
-        return whole
-    to_others = [nothing if peer in (rank, root) else parts[rank] for peer in range(world)]
-    parts[rank] = nothing
-    dist.all_to_all(parts, to_others)
-    return whole
-
-
 def gathered(whole: torch.Tensor, sizes: list[int]) -> torch.Tensor:
     """All that every rank has to every other, and the own rows' sum there."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -116,10 +85,10 @@ def compared(ms: dict[str, float]) -> list[str]:
     return [f"{first:.3f}", *(f"{other / first:.2f}" for other in others)]
 
 
-def compare_gathers(kib: int, device: str, rounds: int, calls: int, grains: tuple[int, ...] = GRAINS) -> None:
+def compare_gathers(kib: int, device: str, rounds: int, calls: int) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     for pattern in ("skew 2", "heavy"):
-        for grain in grains:
+        for grain in GRAINS:
             odd = grain < GRAIN
             # The large block comes last, where others decide what it begins at.
             sizes = [(size | odd) * grain for size in reversed(sizes_of(pattern, kib * 1024 // grain, world))]
@@ -129,7 +98,6 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int, grains: tupl
                 "padded": lambda x=x, sizes=sizes: padded(x, sizes),
                 "staged": lambda x=x, sizes=sizes: staged(x, sizes),
                 "direct": lambda x=x, sizes=sizes: direct(x, sizes),
-                "relayed": lambda x=x, sizes=sizes: relayed(x, sizes),
             }
             truth = sheaf.all_gather(x, sizes=sizes).tensor
             assert all(torch.equal(way(), truth) for way in ways.values()), "the ways differ"
@@ -139,9 +107,9 @@ def compare_gathers(kib: int, device: str, rounds: int, calls: int, grains: tupl
                 print(f"gather | {kib} KiB | {pattern} | {begin} | {' | '.join(compared(ms))} |", flush=True)
 
 
-def compare_even(kib: int, device: str, rounds: int, calls: int, grains: tuple[int, ...] = GRAINS) -> None:
+def compare_even(kib: int, device: str, rounds: int, calls: int) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
-    for grain in grains:
+    for grain in GRAINS:
         sizes = [(kib * 1024 // (grain * world) | (grain < GRAIN)) * grain] * world
         x = torch.randint(0, 255, (sizes[rank],), dtype=torch.uint8, device=device)
         ways: dict[str, Body] = {
@@ -202,18 +170,10 @@ def rank_body(device: str, kibs: list[int], rounds: int) -> None:
             compare_several(kib, device, rounds, calls)
 
 
-def in_turns_body(device: str, kibs: list[int], rounds: int) -> None:
-    """Where each call waits for its turns, what blocks begin at does not count, and few calls tell as much as many."""
-    for kib in kibs:
-        compare_even(kib, device, rounds, 2, GRAINS[:1])
-        compare_gathers(kib, device, rounds, 2, GRAINS[:1])
-        compare_sums(kib, device, rounds, 2)
-
-
-def tables(device: str, world: int, kibs: list[int], rounds: int, part: str = "choices") -> list[list[str]]:
+def tables(device: str, world: int, kibs: list[int], rounds: int) -> list[list[str]]:
     """Those of them that the part has."""
     found = {"even": list(EVEN), "gather": list(GATHER), "back": list(BACK), "several": list(SEVERAL)}
-    for line in lines_of(part, device, world, kibs, rounds):
+    for line in lines_of("choices", device, world, kibs, rounds):
         one, _, row = line.partition(" ")
         found[one].append(row)
     return [lines for lines in found.values() if len(lines) > 2]

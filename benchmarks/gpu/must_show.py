@@ -48,9 +48,8 @@ def local_work(lines: list[str]) -> list[Promise]:
     return [at_least("local work, beside the padded way's", 5, "x", rows, lambda row: number(row[6]))]
 
 
-def whole_gathers(lines: list[str], how: str, only: Callable[[str], bool] = lambda n: True) -> list[Promise]:
-    """Of the rows whose N is such a one."""
-    rows = [row for row in rows_of(lines) if only(row[0])]
+def whole_gathers(lines: list[str]) -> list[Promise]:
+    rows = rows_of(lines)
 
     def gather(row: Row) -> float:
         return min(number(row[4]), number(row[5]))
@@ -58,10 +57,10 @@ def whole_gathers(lines: list[str], how: str, only: Callable[[str], bool] = lamb
     heavy = [row for row in rows if row[2] == "heavy"]
     even = [row for row in rows if row[2] == "even"]
     return [
-        at_least(f"whole gather, beside the padded way{how}", 0.95, "x", rows, gather),
-        at_least(f"the same, one rank with nearly everything{how}", 3, "x", heavy, gather),
+        at_least("whole gather, beside the padded way", 0.95, "x", rows, gather),
+        at_least("the same, one rank with nearly everything", 3, "x", heavy, gather),
         at_least(
-            f"`sum` backward, even, beside the padded way's all-reduce{how}", 1.2, "x", even, lambda row: number(row[7])
+            "`sum` backward, even, beside the padded way's all-reduce", 1.2, "x", even, lambda row: number(row[7])
         ),
     ]
 

@@ -15,12 +15,16 @@ from benchmarks.gpu.timing import Body, in_turns
 
 
 @contextmanager
-def at_once(device: str) -> Iterator[bool]:
-    """Ranks that are made in here use the GPU at the same time, by NVIDIA's multi-process service, if there is one: it
-    says so. Otherwise they take turns."""
+def at_once(device: str) -> Iterator[str]:
+    """Ranks that are made in here use the device at the same time: a GPU by NVIDIA's multi-process service. Without it
+    they would wait milliseconds for their turns, and for more or fewer of them as the driver orders ranks. Yields what
+    is missing."""
+    if device != "cuda":
+        yield ""
+        return
     control = shutil.which("nvidia-cuda-mps-control")
-    if device != "cuda" or not control:
-        yield False
+    if not control:
+        yield "there is no nvidia-cuda-mps-control"
         return
     with tempfile.TemporaryDirectory() as folder:
         where = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
@@ -28,7 +32,7 @@ def at_once(device: str) -> Iterator[bool]:
         before = dict(os.environ)
         os.environ.update(where if begun else {})
         try:
-            yield begun
+            yield "" if begun else "nvidia-cuda-mps-control does not start"
         finally:
             os.environ.clear()
             os.environ.update(before)

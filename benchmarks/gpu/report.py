@@ -14,17 +14,12 @@ from benchmarks.started import LATE_S
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
 
-LARGEST = 64 * 1024
-"""KiB of the largest whole gather."""
-
 PROMISES = """### What it must show
 
-Each by the worst case that it covers, of all that are measured. Where it is not met: Of large results, what one rank
-has nearly alone goes whole through every other rank, N bytes in and N out, where the padded way takes 3 N each; ranks
-that use the GPU at once can be three times as fast at most. Results of 1 MiB go directly, from every rank to every
-other, since that is faster in turns; at once, one with nearly everything sends it three times. Larger ones go round by
-round, since that is faster at once; in turns, they take one each round. And of 1 KiB an all-reduce of NCCL's takes less
-than the one all_to_all that sums in rank order need.
+Each by the worst case that it covers, of all that are measured. Where it is not met: What one rank has nearly alone
+goes through every other rank once, N bytes in and N out, where the padded way takes 3 N each. So four ranks can be
+three times as fast where bytes are what counts, and more only where the padded way's own passes and steps do. And of
+1 KiB an all-reduce of NCCL's takes less than the one all_to_all that sums in rank order need.
 """
 KERNELS = """### Placing and packing
 
@@ -39,16 +34,8 @@ after torch has copied each padded block from where NCCL left them to a tensor o
 """
 WHOLE = """### Whole gathers, 4 ranks on one GPU
 
-Over sockets, since ranks that share a GPU have no faster way. Ratios are times of the other way over Sheaf's.
-"""
-AT_ONCE = """They use it at the same time, by NVIDIA's multi-process service, as ranks with a GPU each would.
-"""
-IN_TURNS = """The GPU is one rank's at a time, for some milliseconds: what small tensors wait for is not the sockets
-but their turns, and all that counts is how many steps there are.
-"""
-TURNS = """### The same without the service
-
-Ratios are times of the other way over Sheaf's.
+Over sockets, since ranks that share a GPU have no faster way. They use it at the same time, by NVIDIA's multi-process
+service, as ranks with a GPU each would. Ratios are times of the other way over Sheaf's.
 """
 STARTED = f"""### Calls that are started
 
@@ -57,14 +44,11 @@ late has its result.
 """
 CHOICES = """### Ways not taken, and taken
 
-Ratios are times of the other way over the first one's. Even blocks go by NCCL's own collective wherever they begin;
-uneven ones by one group of broadcasts straight into place. Up to 1 MiB in all they go directly, from every rank to
-every other at once, as long as none sends more than 3 MiB so (between two ranks up to 256 KiB); and up to 8 MiB they
-are staged where they begin at no multiple of 16 B: by the group into memory where they do, and a copy from there.
-
-- `padded`: to pad to the longest, and one even collective
-- `relayed`: the largest block in parts, one to each other rank, which hands it on
-- `split`: a broadcast of the largest block, and all others directly
+The ranks as above; ratios are times of the other way over the first one's. Even blocks go by NCCL's own collective
+wherever they begin; uneven ones by one group of broadcasts straight into place. Up to 1 MiB in all they go directly,
+from every rank to every other at once, as long as no block is larger than 256 KiB and no rank sends more than 3 MiB;
+and from 256 KiB up to 8 MiB the broadcasts are staged where blocks begin at no multiple of 16 B: into memory where they
+do, and a copy from there. `padded` is to pad to the longest, and one even collective.
 
 Sums go by all_to_all and in rank order; beside that, a group of NCCL's reduces, its all-reduce, and a gather of
 everything and the own sum. Eight tensors in one call, packed, against eight calls.
@@ -78,20 +62,15 @@ class Measured:
     device: str
     torch: str
     quick: bool = False
-    together: bool = False
     kernels: list[str] = field(default_factory=list)
     local: list[str] = field(default_factory=list)
     whole: list[str] = field(default_factory=list)
-    whole_in_turns: list[str] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     choices: list[list[str]] = field(default_factory=list)
-    choices_in_turns: list[list[str]] = field(default_factory=list)
 
     @property
     def missing(self) -> list[str]:
-        """Where ranks cannot use the GPU at once, nothing is measured both ways."""
-        tables = {key: value for key, value in asdict(self).items() if isinstance(value, list)}
-        return [key for key, lines in tables.items() if not lines and (self.together or not key.endswith("in_turns"))]
+        return [key for key, lines in asdict(self).items() if lines == []]
 
 
 def begin(path: Path | None, device: str, quick: bool) -> Measured:
@@ -115,27 +94,20 @@ def load(path: Path) -> Measured:
 
 
 def promises(of: Measured) -> list[Promise]:
-    promised = [*must_show.placing(of.kernels), *must_show.local_work(of.local), *must_show.starts(of.started)]
-    if of.whole_in_turns:
-        largest = f"{LARGEST} KiB"
-        promised += must_show.whole_gathers(of.whole_in_turns, ", in turns, 64 MiB", lambda n: n == largest)
-        promised += must_show.whole_gathers(of.whole_in_turns, ", in turns, less than that", lambda n: n != largest)
-    return promised + must_show.whole_gathers(of.whole, ", at once" if of.together else ", in turns")
+    promised = [*must_show.placing(of.kernels), *must_show.local_work(of.local)]
+    return [*promised, *must_show.whole_gathers(of.whole), *must_show.starts(of.started)]
 
 
 def section(of: Measured) -> str:
     how = "medians of ways that take turns, on the slowest rank"
-    shared = AT_ONCE if of.together else IN_TURNS
     parts = [
         (f"## On a GPU\n\nMeasured on {of.device}, torch {of.torch}; {how}.\n", [[]]),
         (PROMISES, [must_show.table(promises(of))]),
         (KERNELS, [of.kernels]),
         (LOCAL, [of.local]),
-        (f"{WHOLE}\n{shared}", [of.whole]),
-        (f"{TURNS}\n{IN_TURNS}", [of.whole_in_turns]),
+        (WHOLE, [of.whole]),
         (STARTED, [of.started]),
-        (f"{CHOICES}\n{shared}", of.choices),
-        (f"The same ways, in turns.\n\n{IN_TURNS}", of.choices_in_turns),
+        (CHOICES, of.choices),
     ]
     return "\n".join(
         block

@@ -2,24 +2,24 @@
 #include "core/way.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace sheaf {
 namespace {
 
-// Measured on an H200, over sockets. Round by round takes a step per rank, which small results wait for; between two
-// ranks it is one step anyway.
+// Measured on an H200, over sockets. Round by round takes a step per rank, which small results wait for. Directly, a
+// large block leaves its rank once for each other one.
 constexpr std::int64_t most_direct = std::int64_t{1} << 20;
-constexpr std::int64_t most_direct_of_two = std::int64_t{256} << 10;
-// And no rank sends more than this directly.
+constexpr std::int64_t most_of_one = std::int64_t{256} << 10;
 constexpr std::int64_t most_sent = std::int64_t{3} << 20;
 // NCCL copies what begins at whole vectors faster, but of little, and of much it is not worth a second result's memory.
 constexpr std::int64_t least_staged = std::int64_t{256} << 10;
 constexpr std::int64_t most_staged = std::int64_t{8} << 20;
 
 bool is_direct(const layout& at) {
-  const auto world = static_cast<std::int64_t>(at.sizes.size());
-  if (at.bytes() > (world > 2 ? most_direct : most_direct_of_two)) return false;
-  return (world - 1) * std::ranges::max(at.sizes) <= most_sent;
+  const auto others = std::ssize(at.sizes) - 1;
+  const auto largest = std::ranges::max(at.sizes);
+  return at.bytes() <= most_direct && largest <= most_of_one && others * largest <= most_sent;
 }
 
 bool is_staged(const layout& at) {

@@ -25,22 +25,22 @@ TEST(way, even_blocks_go_by_one_collective_whatever_their_size) {
 TEST(way, small_results_go_directly) {
   EXPECT_EQ(of({1, 2, 3}), way::direct);
   EXPECT_EQ(of({0, 0, 1}), way::direct);
-  EXPECT_EQ(of({MiB / 2, MiB / 4, MiB / 4}), way::direct);
-  EXPECT_EQ(of({MiB / 2, MiB / 4, MiB / 4 + 16}), way::grouped);
-  EXPECT_EQ(of({256 * KiB - 16, 16}), way::direct);
-  EXPECT_EQ(of({256 * KiB, 16}), way::grouped);
+  EXPECT_EQ(of({MiB / 4, MiB / 4, MiB / 4, MiB / 8, MiB / 8}), way::direct);
+  EXPECT_EQ(of({MiB / 4, MiB / 4, MiB / 4, MiB / 8, MiB / 8 + 16}), way::grouped);
 }
 
 // Rank 0 has everything, and would send it once for each of the others.
-TEST(way, no_rank_sends_much_more_than_it_has) {
+TEST(way, no_rank_sends_a_large_block_to_each_other) {
   const auto alone = [](std::int64_t bytes, std::size_t world) {
     extents sizes(world, 0);
     sizes[0] = bytes;
     return of(sizes);
   };
-  EXPECT_EQ(alone(MiB, 4), way::direct);
-  EXPECT_EQ(alone(MiB, 5), way::grouped);
-  EXPECT_EQ(alone(3 * MiB / 4, 5), way::direct);
+  for (const std::size_t world : {2, 4, 13}) {
+    EXPECT_EQ(alone(256 * KiB, world), way::direct);
+    EXPECT_EQ(alone(256 * KiB + 16, world), way::grouped);
+  }
+  EXPECT_EQ(alone(256 * KiB, 14), way::grouped);
   EXPECT_EQ(alone(3 * MiB / 63, 64), way::direct);
   EXPECT_EQ(alone(3 * MiB / 63 + 1, 64), way::grouped);
 }

@@ -41,7 +41,8 @@ WAYS = {
     "small": ([40, 8, 4], 1, ["lists"]),
     "one row": ([1, 3, 2], 1, ["lists"]),
     "an empty rank": ([0, 8, 4], 2, ["lists"]),
-    "one has it all": ([0, 64 * KIB, 0], 1, ["lists"]),
+    "one has it all": ([0, 256 * KIB, 0], 1, ["lists"]),
+    "one has it all, larger": ([0, 256 * KIB + 16, 0], 1, ["group of 1"]),
     "large": ([400 * KIB, 40, 900 * KIB], 1, ["group of 3"]),
     "large, an empty rank": ([400 * KIB, 0, 900 * KIB], 1, ["group of 2"]),
     "large, begins anywhere": ([400 * KIB + 1, 401, 900 * KIB], 1, ["group of 3"]),
@@ -76,7 +77,6 @@ def test_which_operations_carry_a_gather():
 
 
 def two_ranks(rank, world):
-    """Between two ranks the rounds are one step anyway."""
     group_operations()
     for floats, expected in ((256 * KIB, "lists"), (257 * KIB, "group of 2")):
         rows = [floats - 16, 16]
