@@ -17,9 +17,9 @@ BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
 PROMISES = """### What it must show
 
 Each by the worst case that it covers, of all that are measured. Where it is not met: What one rank has nearly alone
-goes through every other rank once, N bytes in and N out, where the padded way takes 3 N each. So four ranks can be
-three times as fast where bytes are what counts, and more only where the padded way's own passes and steps do. And of
-1 KiB an all-reduce of NCCL's takes less than the one all_to_all that sums in rank order need.
+must reach every other rank, N bytes, of which the padded way takes 3 N. So of large results four ranks can have them
+three times as fast at best, and NCCL's broadcasts move somewhat less a second than its even gather. And sums of 1 KiB
+that follow each other come no faster than hosts can exchange headers, which an all-reduce has none of.
 """
 KERNELS = """### Placing and packing
 
