@@ -13,6 +13,7 @@ from benchmarks.cases import Case
 from benchmarks.launch import cores
 from benchmarks.memory import Peak
 from benchmarks.must_show import promises
+from benchmarks.page import fill
 from benchmarks.plot import TITLE, draw
 from benchmarks.results import Result, Timing
 from benchmarks.tables import summary_table, tables_of
@@ -63,15 +64,8 @@ def write_docs(results: list[Result], where: dict[str, Any]) -> None:
     image = DOCS.parent / "images" / "benchmarks.png"
     picture = [f"![{TITLE}](images/{image.name})"] if draw(results, image) else []
     tables = [table.markdown() for table in reversed(tables_of(results, promises(results)))]
-    fill(DOCS, [measured_on(where), *picture, *tables])
-    fill(README, [summary_table(results).markdown(), measured_on(where)])
-
-
-def fill(page: Path, parts: list[str]) -> None:
-    """Replaces what lies between the two markers; the rest of the page is written by hand."""
-    before, rest = page.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    page.write_text("\n\n".join([before + BEGIN, *parts, END]) + after)
+    fill(DOCS, BEGIN, END, "\n\n".join([measured_on(where), *picture, *tables]))
+    fill(README, BEGIN, END, "\n\n".join([summary_table(results).markdown(), measured_on(where)]))
 
 
 def measured_on(where: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from benchmarks.gpu import choices, kernels, local, ranks, report, started, whole
 from benchmarks.gpu.report import Measured
+from benchmarks.page import fill
 
 PARTS = ["kernels", "local", "whole", "choices", "started"]
 BODIES = {
@@ -28,6 +29,8 @@ def say(part: str) -> None:
 def measure(found: Measured, device: str, library: str | None, only: list[str], keep: Callable[[], None]) -> None:
     """Into `found`, part by part; each is kept before the next one begins."""
     quick = found.quick
+    if device == "cuda" and {"whole", "choices"} & set(only):
+        ranks.service()  # or say so now
     if library and "kernels" in only:
         say("placing and packing")
         found.kernels = kernels.table(library)
@@ -38,10 +41,7 @@ def measure(found: Measured, device: str, library: str | None, only: list[str], 
         found.local = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
         keep()
     if {"whole", "choices"} & set(only):
-        with ranks.at_once(device) as missing:
-            if missing:
-                say(f"whole gathers and other ways: skipped, {missing}")
-                only = [part for part in only if part not in ("whole", "choices")]
+        with ranks.at_once(device):
             if "whole" in only:
                 say("whole gathers, four ranks")
                 kibs = [1, 256] if quick else [1, 64, 1024, 4096, 16384, 65536]
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     if found.missing:
         print(f"docs/benchmarks.md is left as it is; not measured: {', '.join(found.missing)}", file=sys.stderr)
         return 1
-    report.write(text)
+    fill(report.PAGE, report.BEGIN, report.END, text)
     return 0
 
 

@@ -7,37 +7,48 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch.distributed as dist
 
 from benchmarks.gpu.timing import Body, in_turns
 
 
+def service() -> str:
+    """The program that has ranks use a GPU at the same time."""
+    name = "nvidia-cuda-mps-control"
+    found = shutil.which(name)
+    if not found:
+        raise SystemExit(
+            f"Ranks use one GPU at the same time by NVIDIA's multi-process service, but {name}, which comes with the "
+            "driver, is not on PATH. The other parts: --only kernels local started"
+        )
+    return found
+
+
 @contextmanager
-def at_once(device: str) -> Iterator[str]:
-    """Ranks that are made in here use the device at the same time: a GPU by NVIDIA's multi-process service. Without it
-    they would wait milliseconds for their turns, and for more or fewer of them as the driver orders ranks. Yields what
-    is missing."""
+def at_once(device: str) -> Iterator[None]:
+    """Ranks that are made in here use the device at the same time. On a GPU they would else wait milliseconds for their
+    turns, and how many turns depends on the driver."""
     if device != "cuda":
-        yield ""
+        yield
         return
-    control = shutil.which("nvidia-cuda-mps-control")
-    if not control:
-        yield "there is no nvidia-cuda-mps-control"
-        return
+    control = service()
+    before = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
-        where = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        begun = subprocess.run([control, "-d"], env=where, timeout=30, check=False).returncode == 0
-        before = dict(os.environ)
-        os.environ.update(where if begun else {})
+        os.environ.update(CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder)
         try:
-            yield "" if begun else "nvidia-cuda-mps-control does not start"
+            begun = subprocess.run([control, "-d"], stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+            if begun.returncode:
+                raise SystemExit(f"{control} does not start (exit {begun.returncode}): {begun.stderr.strip()}")
+            try:
+                yield
+            finally:
+                with suppress(subprocess.TimeoutExpired):  # what ended the ranks says more
+                    subprocess.run([control], input="quit\n", text=True, timeout=60, check=False)
         finally:
             os.environ.clear()
             os.environ.update(before)
-            if begun:
-                subprocess.run([control], env=where, input="quit\n", text=True, timeout=60, check=False)
 
 
 def lines_of(part: str, device: str, world: int, kibs: list[int], rounds: int) -> list[str]:

@@ -16,10 +16,10 @@ BEGIN, END = "<!-- bench-gpu: begin -->", "<!-- bench-gpu: end -->"
 
 PROMISES = """### What it must show
 
-Each by the worst case that it covers, of all that are measured. Where it is not met: What one rank has nearly alone
-must reach every other rank, N bytes, of which the padded way takes 3 N. So of large results four ranks can have them
-three times as fast at best, and NCCL's broadcasts move somewhat less a second than its even gather. And sums of 1 KiB
-that follow each other come no faster than hosts can exchange headers, which an all-reduce has none of.
+Each promise is judged by its worst case. Two are hard to keep here. Where one rank has nearly everything, each other
+rank must receive N bytes, and the padded way brings it 3 N: so large results come about three times as fast at most,
+and less where broadcasts move fewer bytes a second than an even gather. And sums of 1 KiB in a row wait for the
+exchange of headers, which an all-reduce does not have.
 """
 KERNELS = """### Placing and packing
 
@@ -39,16 +39,16 @@ service, as ranks with a GPU each would. Ratios are times of the other way over 
 """
 STARTED = f"""### Calls that are started
 
-Two ranks on one GPU, one of which comes {LATE_S:g} s late: the slowest start of either, and when the one that is not
-late has its result.
+Two ranks that take turns on one GPU, one of which comes {LATE_S:g} s late: the slowest start of either, and when the
+one that is not late has its result.
 """
 CHOICES = """### Ways not taken, and taken
 
-The ranks as above; ratios are times of the other way over the first one's. Even blocks go by NCCL's own collective
-wherever they begin; uneven ones by one group of broadcasts straight into place. Up to 1 MiB in all they go directly,
-from every rank to every other at once, as long as no block is larger than 256 KiB and no rank sends more than 3 MiB;
-and from 256 KiB up to 8 MiB the broadcasts are staged where blocks begin at no multiple of 16 B: into memory where they
-do, and a copy from there. `padded` is to pad to the longest, and one even collective.
+Four ranks as under "Whole gathers"; ratios are times of the other way over the first one's. Even blocks go by NCCL's
+own collective. Uneven ones go directly, every block to every rank at once, up to 1 MiB in all, if no block is larger
+than 256 KiB and no rank sends more than 3 MiB. All others go by one group of broadcasts, straight into place; from 256
+KiB to 8 MiB, where a block begins at no multiple of 16 B, into memory where each does, and from there by a copy
+(`staged`). `padded`: to the longest, and one even collective.
 
 Sums go by all_to_all and in rank order; beside that, a group of NCCL's reduces, its all-reduce, and a gather of
 everything and the own sum. Eight tensors in one call, packed, against eight calls.
@@ -90,7 +90,12 @@ def save(path: Path | None, of: Measured) -> None:
 
 
 def load(path: Path) -> Measured:
-    return Measured(**json.loads(path.read_text()))
+    try:
+        return Measured(**json.loads(path.read_text()))
+    except (TypeError, ValueError) as error:
+        raise SystemExit(
+            f"{path} has no tables of this benchmark ({error}): measure again, or name another file"
+        ) from None
 
 
 def promises(of: Measured) -> list[Promise]:
@@ -115,9 +120,3 @@ def section(of: Measured) -> str:
         if text.startswith("## ") or any(tables)
         for block in [text, *("\n".join([*lines, ""]) for lines in tables if lines)]
     )
-
-
-def write(text: str) -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before.rstrip()}\n\n{BEGIN}\n{text}{END}\n{after.lstrip()}")

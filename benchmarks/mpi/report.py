@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.mpi.promises import MANY_CORES, promises
 from benchmarks.mpi.results import Measured, merge
 from benchmarks.mpi.tables import draw, missing_text, tables_of
+from benchmarks.page import fill
 
 DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
@@ -38,7 +39,7 @@ def markers(many_cores: bool) -> tuple[str, str]:
 
 
 def write_docs(measured: Measured, on: str, page: Path = DOCS) -> None:
-    """Replaces what lies between the two markers for such a machine; the rest of the page is written by hand."""
+    """The part for such a machine."""
     many = measured.cores >= MANY_CORES
     image = page.parent / "images" / ("mpi_many_cores.png" if many else "mpi.png")
     begin, end = markers(many)
@@ -49,7 +50,5 @@ def write_docs(measured: Measured, on: str, page: Path = DOCS) -> None:
     )
     versions = " and ".join(measured.versions.values())
     head = f"Measured beside {versions} on {on}, {measured.cores} cores. {missing_text(measured)}".strip()
-    before, rest = page.read_text().split(begin)
-    _, after = rest.split(end)
     tables = [table.markdown() for table in reversed(tables_of(measured))]
-    page.write_text("\n\n".join([before + begin, head, *picture, *tables, end]) + after)
+    fill(page, begin, end, "\n\n".join([head, *picture, *tables]))

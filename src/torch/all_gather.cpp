@@ -14,6 +14,7 @@
 #include "torch/nodes.hpp"
 #include "torch/ops.hpp"
 #include "torch/origin.hpp"
+#include "torch/refusal.hpp"
 #include "torch/valid.hpp"
 
 namespace sheaf {

@@ -13,6 +13,7 @@
 #include "torch/device.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
+#include "torch/refusal.hpp"
 
 namespace sheaf {
 namespace async {

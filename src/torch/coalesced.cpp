@@ -12,6 +12,7 @@
 #include "core/text.hpp"
 #include "core/verdict.hpp"
 #include "torch/coalesced_autograd.hpp"
+#include "torch/refusal.hpp"
 
 namespace sheaf {
 namespace {

@@ -4,26 +4,17 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <sheaf/error.hpp>
 
 #include "core/skips.hpp"
 #include "core/text.hpp"
 #include "core/verdict.hpp"
-#include "torch/async.hpp"
 #include "torch/device.hpp"
 #include "torch/group.hpp"
 
 namespace sheaf {
 namespace {
-
-std::optional<std::chrono::milliseconds> timeout_from(std::optional<double> seconds) {
-  if (!seconds) return std::nullopt;
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
-}
-
-bool may_follow(std::int64_t calls) { return calls >= 0 && calls <= most_follow; }
 
 // Without this rank, since no header tells them that it does not come. Tensors that were not looked at may be a
 // device's.
@@ -32,30 +23,6 @@ bool others_go_on(const engine& moves, const call& now) {
 }
 
 }  // namespace
-
-refusal check_arguments(const arguments& with, int world) {
-  try {
-    gradient_from(with.mode);
-  } catch (const value_error& error) {
-    return error.what();
-  }
-  if (auto why = check_timeout(with.timeout)) return why;
-  if (!may_follow(with.follows)) {
-    return "from 0 to " + std::to_string(most_follow) + " calls may follow, got " + std::to_string(with.follows);
-  }
-  if (with.world == world) return std::nullopt;
-  return "world is " + std::to_string(with.world) + ", but the group has " + std::to_string(world) + " ranks";
-}
-
-call call_of(const arguments& with) {
-  call now;
-  now.head.op = with.op;
-  now.head.sized = with.sized;
-  now.head.origin = static_cast<std::uint64_t>(with.origin);
-  if (may_follow(with.follows)) now.head.follows = static_cast<std::uint8_t>(with.follows);
-  if (!check_timeout(with.timeout)) now.timeout = timeout_from(with.timeout);
-  return now;
-}
 
 bool& apart_here::next() {
   thread_local bool is_apart = false;
@@ -282,22 +249,6 @@ void collective::reduce_scatter(const bundle& all, memory own) {
   reporting([&] { moves_->reduce_scatter_coalesced(now_, all, std::move(own)); });
 }
 
-void refuse_for_all(const std::string& why, arguments with, bool later) {
-  const auto moves = find_engine(with.group);
-  with.world = moves->world();
-  if (check_timeout(with.timeout)) with.timeout.reset();
-  // The others number a call that they start only if there is a place for it.
-  const auto place = later ? async::take_place(*moves, with.op) : progress::place();
-  // Calls that were started come first, and this one waits for nobody.
-  if (later || moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
-  collective(with).refuse_if(why);
-}
-
-refusal check_dispatched(const at::Tensor& x) {
-  if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
-  return x.is_meta() ? check_carried(x, false) : std::nullopt;
-}
-
 void check_inlined(std::size_t rank, std::size_t got, std::int64_t expected) {
   if (static_cast<std::int64_t>(got) == expected) return;
   throw rank_error("rank " + std::to_string(rank) + " sent " + std::to_string(got) + " bytes of " +
@@ -320,10 +271,6 @@ outcome& last_outcome() {
 std::int64_t& last_number() {
   thread_local std::int64_t last = 0;
   return last;
-}
-
-std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time) {
-  return time ? std::optional(std::chrono::duration<double>(*time).count()) : std::nullopt;
 }
 
 }  // namespace sheaf

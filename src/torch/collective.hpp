@@ -10,39 +10,10 @@
 #include <vector>
 
 #include "core/engine.hpp"
-#include "torch/check.hpp"
+#include "torch/arguments.hpp"
 #include "torch/tensors.hpp"
 
 namespace sheaf {
-
-// What every op is told beside its tensors.
-struct arguments {
-  operation op;
-  std::string mode = "sum";  // of the gradient: what ranks must agree on
-  std::string group;
-  std::int64_t world = 1;
-  std::optional<double> timeout = std::nullopt;  // seconds
-  bool sized = false;
-  bool local = false;        // gradients of mode `own` stay on the rank: some ranks may never compute theirs
-  std::int64_t origin = 0;   // the call that this one differentiates
-  std::int64_t follows = 0;  // so many come after it in the same step of the program's
-};
-
-std::optional<double> seconds_of(std::optional<std::chrono::milliseconds> time);
-// Of a call from C++ with such options, as far as the options of all have them.
-template <class Options>
-arguments arguments_of(operation op, const Options& options, bool sized = false) {
-  return {.op = op,
-          .group = options.group.name(),
-          .world = options.group.world(),
-          .timeout = seconds_of(options.timeout),
-          .sized = sized};
-}
-
-// What is wrong with them, on any engine of that many ranks.
-refusal check_arguments(const arguments& with, int world);
-// The call they make, without what needs a check.
-call call_of(const arguments& with);
 
 // A call that has its number already, from the thread that started it: the next collective of this thread is that call.
 // If there is none, the call ends with this object.
@@ -158,11 +129,6 @@ class collective {
   turn turn_;
 };
 
-// Refuses what never reaches a kernel, for all ranks that listen; of the arguments only what their headers compare
-// first counts. Throws value_error; `later`: without waiting for them, since the call would only have been started.
-void refuse_for_all(const std::string& why, arguments with, bool later = false);
-// Tensors for which torch calls no kernel of Sheaf's, or another's.
-refusal check_dispatched(const at::Tensor& x);
 // Above this the sizes given leave no room in a frame for data.
 inline constexpr std::size_t max_inline_ranks = 512;
 // Throws rank_error when a rank's frame brought another number of bytes than its header says.

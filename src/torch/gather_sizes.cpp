@@ -5,6 +5,7 @@
 #include "torch/collective.hpp"
 #include "torch/errors.hpp"
 #include "torch/ops.hpp"
+#include "torch/refusal.hpp"
 
 namespace sheaf {
 

@@ -12,6 +12,7 @@
 #include "torch/nodes.hpp"
 #include "torch/ops.hpp"
 #include "torch/origin.hpp"
+#include "torch/refusal.hpp"
 
 namespace sheaf {
 namespace {

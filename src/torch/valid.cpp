@@ -20,6 +20,7 @@
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
 #include "torch/ops.hpp"
+#include "torch/refusal.hpp"
 
 namespace sheaf {
 namespace {

@@ -20,11 +20,14 @@ TEST(way, even_blocks_go_by_one_collective_whatever_their_size) {
   EXPECT_EQ(of({16, 16, 16}), way::even);
   EXPECT_EQ(of({3, 3}), way::even);
   EXPECT_EQ(of({64 * MiB, 64 * MiB}), way::even);
+  EXPECT_EQ(of({5}), way::even);
+  EXPECT_EQ(of({0, 0}), way::even);
 }
 
 TEST(way, small_results_go_directly) {
   EXPECT_EQ(of({1, 2, 3}), way::direct);
   EXPECT_EQ(of({0, 0, 1}), way::direct);
+  EXPECT_EQ(of({MiB / 4, MiB / 4 - 16}), way::direct);
   EXPECT_EQ(of({MiB / 4, MiB / 4, MiB / 4, MiB / 8, MiB / 8}), way::direct);
   EXPECT_EQ(of({MiB / 4, MiB / 4, MiB / 4, MiB / 8, MiB / 8 + 16}), way::grouped);
 }

@@ -2,14 +2,16 @@
 """The GPU's benchmarks: their tables, their promises and their section of the document, on the CPU and on made-up
 figures. No speed is judged."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu import __main__ as cli
-from benchmarks.gpu import must_show, report
+from benchmarks.gpu import must_show, ranks, report
 from benchmarks.gpu.report import Measured
+from benchmarks.page import fill
 
 HEAD = "| N | dim | pattern | padded way, ms | sheaf, learned | sheaf, given | all-reduce, ms | sheaf's backward |"
 RULE = "| --- " * 8 + "|"
@@ -62,6 +64,33 @@ def test_tables_survive_and_grow(tmp_path: Path) -> None:
     assert report.load(numbers).missing == ["kernels", "local", "started", "choices"]
 
 
+def test_files_of_others_are_refused(tmp_path: Path) -> None:
+    numbers = tmp_path / "gpu.json"
+    for text in ("not JSON", "[]", '{"device": "a GPU", "torch": "2.13.0", "more": []}'):
+        numbers.write_text(text)
+        with pytest.raises(SystemExit, match="no tables of this benchmark"):
+            report.load(numbers)
+
+
+def test_without_the_service_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = measured()
+    with pytest.raises(SystemExit, match=r"multi-process service.*--only kernels local started"):
+        cli.measure(found, "cuda", None, ["local", "whole"], lambda: None)
+    assert not found.local
+
+
+def test_a_service_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text("#!/bin/sh\necho no GPU >&2\nexit 3\n")
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    before = dict(os.environ)
+    with pytest.raises(SystemExit, match=r"does not start \(exit 3\): no GPU"), ranks.at_once("cuda"):
+        pytest.fail("nobody is to come here")
+    assert dict(os.environ) == before
+
+
 def test_a_section_has_what_was_measured() -> None:
     text = report.section(measured(whole=whole("| 1 KiB | 0 | even | 1.00 | 2.00 | 0.97 | 1.00 | 1.30 |")))
     assert text.startswith("## On a GPU\n\nMeasured on a GPU, torch 2.13.0;")
@@ -79,11 +108,11 @@ def page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_document_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = page(tmp_path, monkeypatch)
     before = docs.read_text()
-    report.write("## On a GPU\n\nanother run\n")
+    fill(docs, report.BEGIN, report.END, "## On a GPU\n\nanother run\n")
     after = docs.read_text()
     assert after.split(report.BEGIN)[0] == before.split(report.BEGIN)[0]
     assert after.split(report.END)[1] == before.split(report.END)[1]
-    assert after.split(report.BEGIN)[1].split(report.END)[0] == "\n## On a GPU\n\nanother run\n"
+    assert after.split(report.BEGIN)[1].split(report.END)[0] == "\n\n## On a GPU\n\nanother run\n\n"
 
 
 @pytest.mark.slow

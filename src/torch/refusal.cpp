@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#include "torch/refusal.hpp"
+
+#include "torch/async.hpp"
+#include "torch/collective.hpp"
+#include "torch/group.hpp"
+
+namespace sheaf {
+
+void refuse_for_all(const std::string& why, arguments with, bool later) {
+  const auto moves = find_engine(with.group);
+  with.world = moves->world();
+  if (check_timeout(with.timeout)) with.timeout.reset();
+  // The others number a call that they start only if there is a place for it.
+  const auto place = later ? async::take_place(*moves, with.op) : progress::place();
+  // Calls that were started come first, and this one waits for nobody.
+  if (later || moves->line()->is_busy()) async::refuse_in_turn(moves, with, why);
+  collective(with).refuse_if(why);
+}
+
+refusal check_dispatched(const at::Tensor& x) {
+  if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
+  return x.is_meta() ? check_carried(x, false) : std::nullopt;
+}
+
+}  // namespace sheaf
