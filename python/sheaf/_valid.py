@@ -28,7 +28,7 @@ def gather_valid(
     capacity = x.shape[dim]
     look = not is_compiling()  # which waits for the device
     name = where.name if where.world > 1 else ""  # all groups of one are the same
-    given = valid.detach().reshape(1).to(torch.int64)
+    given = _counted(valid)
     call(torch.ops.sheaf.prepare_valid, x, dim, where.world, grad, name, look, timeout=limit)
     if where.world > 1:
         ones = torch.ones(where.world, dtype=torch.int64, device="cpu")
@@ -38,6 +38,14 @@ def gather_valid(
         x = call(op, x, ones * capacity, total, dim, where.world, "sum", name, grad=grad, timeout=limit)
     sizes = torch.ops.sheaf.clamped(given, capacity, name)
     return torch.ops.sheaf.compact(x, sizes, dim), sizes
+
+
+def _counted(valid: torch.Tensor) -> torch.Tensor:
+    """As an int64; what that does not hold stays beyond every buffer."""
+    count = valid.detach().reshape(1).to(torch.int64)
+    if valid.dtype != torch.uint64:
+        return count
+    return count.masked_fill(count < 0, torch.iinfo(torch.int64).max)
 
 
 # What it says, check_valid() of src/torch/valid.cpp says to callers from C++.

@@ -8,6 +8,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -159,6 +160,13 @@ void refuse_other_capacities(engine& moves, const std::vector<std::int64_t>& row
   throw value_error("all_gather: with valid all ranks' buffers must have the same rows, got " + list(rows));
 }
 
+// As an int64; what that does not hold stays beyond every buffer.
+at::Tensor counted(const at::Tensor& valid) {
+  const auto count = valid.detach().reshape({1}).to(at::kLong);
+  if (valid.scalar_type() != at::kUInt64) return count;
+  return count.masked_fill(count.lt(0), std::numeric_limits<std::int64_t>::max());
+}
+
 constexpr std::string_view was_clamped =
     "in an earlier call a rank's `valid` was negative or beyond its buffer's rows, and was clamped";
 
@@ -227,7 +235,7 @@ gathered gather_valid(const at::Tensor& x, const all_gather_options& options) {
   const auto dim = options.dim < 0 ? options.dim + x.dim() : options.dim;
   const auto capacity = x.size(dim);
   const std::string grad(name(options.grad));
-  auto given = options.valid->detach().reshape({1}).to(at::kLong);
+  auto given = counted(*options.valid);
   ops::prepare_valid(x, dim, world, grad, group, /*look=*/true, timeout);
   auto blocks = x;
   if (world > 1) {

@@ -76,6 +76,15 @@ void too_large_a_count_is_told_later(const group& me) {
   expect(gather(1) == 2.0 * me.world(), "once is enough");
 }
 
+void counts_that_int64_does_not_hold(const group& me) {
+  const auto x = at::ones({capacity, 2}, there());
+  const auto count = at::full({}, -1, there(at::kLong)).to(at::kUInt64);
+  const auto y = all_gather(x, {.group = me, .valid = count}).tensor;
+  expect(y.sum().item<double>() == 2.0 * capacity * me.world(), "clamped to the buffer");
+  const auto again = [&] { all_gather(x, {.group = me, .valid = count_of(1)}); };
+  expect_contains(error_of<c10::ValueError>(again, "a clamped count"), "was clamped");
+}
+
 void what_is_refused(const group& me) {
   const bool last = me.rank() == me.world() - 1;
   const auto refused = [&](const at::Tensor& x, const at::Tensor& valid, const std::string& text) {
@@ -99,6 +108,7 @@ case_list valid_cases() {
   return {{"valid/values_and_gradients", values_and_gradients},
           {"valid/other_types", other_types},
           {"valid/too_large_a_count_is_told_later", too_large_a_count_is_told_later},
+          {"valid/counts_that_int64_does_not_hold", counts_that_int64_does_not_hold},
           {"valid/what_is_refused", what_is_refused}};
 }
 

@@ -70,6 +70,70 @@ def byte_rows(part, rows, dim):
     return byte_cat([part, torch.zeros(shape, dtype=torch.float32).to(part.dtype)], dim)
 
 
+def channels_last(x):
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def strided(x):
+    return torch.stack([x, x], -1)[..., 0]
+
+
+def turned(x):
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def expanded(x):
+    return x[..., :1].expand(x.shape)
+
+
+def static_layouts(rank, world, device):
+    """Buffers and gradients of any layout, and of any size: large ones go another way than small ones."""
+    counts = count_patterns(world)[0]
+    count = torch.tensor(counts[rank], device=device)
+    for layout in (channels_last, strided, turned, expanded):
+        for dim, wide in ((0, 2), (1, 2), (0, 1000), (1, 1000)):
+            parts = [layout(values(r, (CAPACITY, CAPACITY, 3, wide), torch.float64)) for r in range(world)]
+            x = layout(parts[rank].to(device)).requires_grad_()
+            y, _ = sheaf.all_gather(x, dim, valid=count)
+            same(y.cpu(), compacted(parts, counts, dim), f"{layout.__name__}, {wide}")
+            upstream = [layout(values(50 + r, y.shape, torch.float64)) for r in range(world)]
+            (back,) = torch.autograd.grad(y, x, layout(upstream[rank].to(device)))
+            truth = valid_gradient("sum", upstream, counts, rank, dim, CAPACITY)
+            same(back.cpu(), truth, f"gradient, {layout.__name__}, {wide}")
+    x = torch.ones(0, 3, device=device, requires_grad=True)
+    y, sizes = sheaf.all_gather(x, valid=count * 0)
+    assert y.shape == (0, 3) and sizes.tolist() == [0] * world
+    assert torch.autograd.grad(y.sum(), x)[0].shape == (0, 3)
+
+
+def static_counts(rank, world, device):
+    """Of any type of integers; what int64 does not hold is beyond the buffer, too."""
+    x = torch.ones(CAPACITY, 2, device=device)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64):
+        sizes = sheaf.all_gather(x, valid=torch.tensor(2 + rank % 2, dtype=dtype, device=device)).sizes
+        assert sizes.tolist() == [2 + r % 2 for r in range(world)], dtype
+    for most in (2**63, 2**64 - 1):
+        y, sizes = sheaf.all_gather(x, valid=torch.tensor(most, dtype=torch.uint64, device=device))
+        assert sizes.tolist() == [CAPACITY] * world and y.eq(1).all()
+        assert "was clamped" in told(lambda: sheaf.all_gather(x, valid=torch.tensor(2, device=device)))
+
+
+def static_beside_others(rank, world, device):
+    """Between other calls of the group, and in a part of it."""
+    ends = sorted({0, world - 1})
+    part = dist.new_group(ends)
+    for turn in range(3):
+        x = torch.full((CAPACITY, 2), float(rank + turn), device=device)
+        for group, ranks in ((part, ends), (None, range(world))):
+            if rank not in ranks:
+                continue
+            whole = torch.cat([torch.full((1 + r % 2, 2), float(r + turn)) for r in ranks])
+            y, sizes = sheaf.all_gather(x, valid=torch.tensor(1 + rank % 2, device=device), group=group)
+            same(y.cpu()[: len(whole)], whole, "valid rows")
+            assert sizes.tolist() == [1 + r % 2 for r in ranks] and not y[len(whole) :].any()
+            same(sheaf.all_gather(x[: 1 + rank % 2], group=group).tensor.cpu(), whole, "a plain call")
+
+
 def static_in_inference_mode(rank, world, device):
     """The first call in inference mode, or the second one: a new group each, which knows nothing yet."""
     x, count = torch.ones(CAPACITY, 2, device=device), torch.tensor(2, device=device)
@@ -183,6 +247,8 @@ def static_mistakes(rank, world, device):
     said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=torch.tensor(True, device=device))))
     sparse = torch.tensor([1], device=device).to_sparse()
     said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=sparse)))
+    elsewhere = torch.tensor(1, device="meta")
+    said.append(told(lambda: sheaf.all_gather(torch.ones(2, device=device), valid=elsewhere)))
     said.append(told(lambda: gather(grad="mean" if last else "own")))
     said.append(told(lambda: gather(grad="avg")))
     said.append(told(lambda: gather(dim=2)))
@@ -193,6 +259,9 @@ def static_mistakes(rank, world, device):
 
 EVERY = [
     static_shapes,
+    static_layouts,
+    static_counts,
+    static_beside_others,
     static_second_derivatives,
     static_clamped,
     static_in_inference_mode,
@@ -207,6 +276,7 @@ MISTAKES = [
     "one integer",
     "one integer",
     "one integer",
+    "valid must be on the tensor's device, ",
     "ranks disagree on gradient mode: own on rank",
     'a gradient is "sum", "mean" or "own", got "avg"',
     "dim must be from -2 to 1, got 2",

@@ -17,7 +17,9 @@ import static_cases
 from pool import fresh, run, values
 
 
-@pytest.mark.parametrize("case", [static_cases.static_shapes, static_cases.static_second_derivatives])
+@pytest.mark.parametrize(
+    "case", [static_cases.static_shapes, static_cases.static_second_derivatives, static_cases.static_layouts]
+)
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_like_one_process(engine, world, case):
     run(world, case, "cpu")
@@ -28,6 +30,14 @@ def test_like_one_process(engine, world, case):
 )
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_compiled_and_clamped(engine, world, case):
+    run(world, case, "cpu")
+
+
+@pytest.mark.parametrize(
+    "case", [static_cases.static_counts, static_cases.static_beside_others, static_cases.static_in_inference_mode]
+)
+@pytest.mark.parametrize("world", [2, 3])
+def test_counts_and_groups(engine, world, case):
     run(world, case, "cpu")
 
 
