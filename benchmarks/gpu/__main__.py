@@ -29,7 +29,8 @@ def say(part: str) -> None:
 def measure(found: Measured, device: str, library: str | None, only: list[str], keep: Callable[[], None]) -> None:
     """Into `found`, part by part; each is kept before the next one begins."""
     quick = found.quick
-    if device == "cuda" and {"whole", "choices"} & set(only):
+    share = {"whole", "choices"} & set(only)
+    if device == "cuda" and share:
         ranks.service()  # or say so now
     if library and "kernels" in only:
         say("placing and packing")
@@ -40,7 +41,7 @@ def measure(found: Measured, device: str, library: str | None, only: list[str], 
         loaded = kernels.Kernels(library) if library else None
         found.local = local.table(loaded, device, [1] if quick else [1, 64, 512], 3 if quick else 15)
         keep()
-    if {"whole", "choices"} & set(only):
+    if share:
         with ranks.at_once(device):
             if "whole" in only:
                 say("whole gathers, four ranks")

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from unittest.mock import patch
 
 import torch.distributed as dist
 
@@ -34,21 +36,18 @@ def at_once(device: str) -> Iterator[None]:
         yield
         return
     control = service()
-    before = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.update(CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder)
-        try:
-            begun = subprocess.run([control, "-d"], stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+        said = Path(folder) / "said"  # a file, since the service would hold a pipe open
+        with patch.dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder):
+            with said.open("w") as words:
+                begun = subprocess.run([control, "-d"], stderr=words, timeout=30, check=False)
             if begun.returncode:
-                raise SystemExit(f"{control} does not start (exit {begun.returncode}): {begun.stderr.strip()}")
+                raise SystemExit(f"{control} does not start (exit {begun.returncode}): {said.read_text().strip()}")
             try:
                 yield
             finally:
                 with suppress(subprocess.TimeoutExpired):  # what ended the ranks says more
                     subprocess.run([control], input="quit\n", text=True, timeout=60, check=False)
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
 
 
 def lines_of(part: str, device: str, world: int, kibs: list[int], rounds: int) -> list[str]:

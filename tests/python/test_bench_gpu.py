@@ -4,6 +4,7 @@ figures. No speed is judged."""
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -80,11 +81,32 @@ def test_without_the_service_nothing_is_measured(tmp_path: Path, monkeypatch: py
     assert not found.local
 
 
-def test_a_service_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    control = tmp_path / "nvidia-cuda-mps-control"
-    control.write_text("#!/bin/sh\necho no GPU >&2\nexit 3\n")
+def service(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """A program that stands in for it."""
+    control = folder / "nvidia-cuda-mps-control"
+    control.write_text("\n".join(["#!/bin/sh", *lines, ""]))
     control.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_service_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on in the background, where it holds what was open, until it is told to quit."""
+    pid, told = tmp_path / "pid", tmp_path / "told"
+    service(
+        tmp_path,
+        monkeypatch,
+        f'if [ "$1" = -d ]; then sleep 25 & echo $! > {pid}',
+        f"else cat > {told}; kill $(cat {pid}); fi",
+    )
+    before, since = dict(os.environ), time.monotonic()
+    with ranks.at_once("cuda"):
+        assert time.monotonic() - since < 15 and Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"]).is_dir()
+        assert not told.exists()
+    assert told.read_text() == "quit\n" and dict(os.environ) == before
+
+
+def test_a_service_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service(tmp_path, monkeypatch, "echo no GPU >&2", "exit 3")
     before = dict(os.environ)
     with pytest.raises(SystemExit, match=r"does not start \(exit 3\): no GPU"), ranks.at_once("cuda"):
         pytest.fail("nobody is to come here")
