@@ -13,7 +13,6 @@
 #include "torch/device.hpp"
 #include "torch/errors.hpp"
 #include "torch/group.hpp"
-#include "torch/refusal.hpp"
 
 namespace sheaf {
 namespace async {

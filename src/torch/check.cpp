@@ -91,6 +91,11 @@ refusal check_carried(const at::Tensor& x, bool carried) {
   return "no engine of this group carries tensors on device " + x.device().str() + ": sheaf.engine() says why";
 }
 
+refusal check_dispatched(const at::Tensor& x) {
+  if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
+  return x.is_meta() ? check_carried(x, false) : std::nullopt;
+}
+
 refusal check_sizes(const at::Tensor& sizes, int world) {
   if (!sizes.defined() || sizes.dim() != 1 || !c10::isIntegralType(sizes.scalar_type(), /*includeBool=*/false)) {
     return "sizes must be one row of integers, one per rank";

@@ -23,6 +23,8 @@ refusal check_timeout(std::optional<double> seconds);
 
 // `carried`: whether the group's engine takes tensors on its device.
 refusal check_carried(const at::Tensor& x, bool carried);
+// Tensors for which torch calls no kernel of Sheaf's, or another's.
+refusal check_dispatched(const at::Tensor& x);
 
 // A group of one: runs every local check of `op` and returns the sizes. Throws value_error.
 at::Tensor alone(const std::string& op, const at::Tensor& x, const std::optional<at::Tensor>& sizes, std::int64_t dim,

@@ -18,9 +18,4 @@ void refuse_for_all(const std::string& why, arguments with, bool later) {
   collective(with).refuse_if(why);
 }
 
-refusal check_dispatched(const at::Tensor& x) {
-  if (!x.defined() || x.is_nested()) return check_tensor(x, 0);
-  return x.is_meta() ? check_carried(x, false) : std::nullopt;
-}
-
 }  // namespace sheaf

@@ -2,8 +2,6 @@
 // Calls that never reach a kernel.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
 
 #include "torch/arguments.hpp"
@@ -13,7 +11,5 @@ namespace sheaf {
 // Refuses such a call for all ranks that listen; of the arguments only what their headers compare first counts. Throws
 // value_error; `later`: without waiting for them, since the call would only have been started.
 void refuse_for_all(const std::string& why, arguments with, bool later = false);
-// Tensors for which torch calls no kernel of Sheaf's, or another's.
-refusal check_dispatched(const at::Tensor& x);
 
 }  // namespace sheaf

@@ -118,7 +118,7 @@ def static_counts(rank, world, device):
         assert "was clamped" in told(lambda: sheaf.all_gather(x, valid=torch.tensor(2, device=device)))
 
 
-def static_beside_others(rank, world, device):
+def static_among_calls(rank, world, device):
     """Between other calls of the group, and in a part of it."""
     ends = sorted({0, world - 1})
     part = dist.new_group(ends)
@@ -261,7 +261,7 @@ EVERY = [
     static_shapes,
     static_layouts,
     static_counts,
-    static_beside_others,
+    static_among_calls,
     static_second_derivatives,
     static_clamped,
     static_in_inference_mode,

@@ -34,7 +34,7 @@ def test_compiled_and_clamped(engine, world, case):
 
 
 @pytest.mark.parametrize(
-    "case", [static_cases.static_counts, static_cases.static_beside_others, static_cases.static_in_inference_mode]
+    "case", [static_cases.static_counts, static_cases.static_among_calls, static_cases.static_in_inference_mode]
 )
 @pytest.mark.parametrize("world", [2, 3])
 def test_counts_and_groups(engine, world, case):
